@@ -1,0 +1,120 @@
+"""The exceptions of Meshwright, and how a user's mistakes are told.
+
+    MeshwrightError
+    |-- InputError      the user's input is wrong: exit code 2, every mistake of it listed
+    `-- NoAnswer        it ran and the answer is no (nothing fits, a proof failed): exit code 1
+
+An ``assert`` is for our own invariants only; a user must never see one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+__all__ = ["InputError", "MeshwrightError", "Mistake", "Mistakes", "NoAnswer"]
+
+
+class MeshwrightError(Exception):
+    """Everything that Meshwright raises on purpose."""
+
+
+class NoAnswer(MeshwrightError):
+    """The question was understood and the answer is no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing that is wrong with the user's input.
+
+    Attributes:
+        file: the file, or the flag for what came from the command line (``--layout``).
+        key: the key inside it, dotted (``device.memory_bytes``); "" for the file as a whole.
+        value: what was found there; None when nothing was.
+        legal: which values would be legal, in words or as a list.
+        hint: what to do about it; "" if the legal values say it all.
+        problem: what is wrong, in a few words without the value ("does not divide num_heads = 40").
+    """
+
+    file: str
+    key: str
+    value: object
+    legal: str
+    hint: str = ""
+    problem: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.file}: " if self.file else ""
+        what = f"`{self.key}`" if self.key else "the file"
+        value = "" if self.value is None else f" = {_short(self.value)}"
+        problem = f" {self.problem}" if self.problem else " is not legal"
+        lines = [f"{where}{what}{value}{problem}"]
+        if self.legal:
+            lines.append(f"  legal: {self.legal}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, object]:
+        """The keys of DESIGN section 7, plus ``problem``."""
+        value = self.value
+        if not isinstance(value, str | int | bool | type(None)):
+            value = _short(value)
+        return {
+            "file": self.file,
+            "key": self.key,
+            "value": value,
+            "legal": self.legal,
+            "hint": self.hint,
+            "problem": self.problem,
+        }
+
+
+class InputError(MeshwrightError):
+    """The user's input is wrong; carries all mistakes that were found, in the order of the input."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes: tuple[Mistake, ...] = tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+class Mistakes:
+    """Collects the mistakes of one input, so that all of them are told together.
+
+    >>> with Mistakes.of("layout") as mistakes:
+    ...     mistakes.add("tp", 0, "1 or more")
+    Traceback (most recent call last):
+    ...
+    meshwright.errors.InputError: layout: `tp` = 0 is not legal
+      legal: 1 or more
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Mistake] = []
+
+    @classmethod
+    @contextmanager
+    def of(cls, file: str) -> Iterator[Mistakes]:
+        """Collect in the body; raise InputError at its end if anything was found."""
+        mistakes = cls(file)
+        yield mistakes
+        mistakes.raise_if_any()
+
+    def add(self, key: str, value: object, legal: str, hint: str = "", problem: str = "") -> None:
+        """Note one mistake in this file."""
+        self.found.append(Mistake(self.file, key, value, legal, hint, problem))
+
+    def extend(self, error: InputError, prefix: str = "") -> None:
+        """Take over the mistakes of a part of this input, their keys prefixed."""
+        self.found.extend(replace(m, key=f"{prefix}{m.key}") for m in error.mistakes)
+
+    def raise_if_any(self) -> None:
+        if self.found:
+            raise InputError(self.found)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

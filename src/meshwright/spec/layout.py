@@ -28,6 +28,7 @@ class Layout:
     """One way to split a model; DESIGN section 4 says what each key means.
 
     Attributes that are not keys of the text by the same name:
+        etp: defaults to tp (Megatron's rule).
         vocab: whether embedding, head and loss are cut over tp.
         ulysses: ranks of a cp group that swap sequence for heads: cp for ``ulysses``, U for ``usp=UxR``, else 1.
         virtual_stages: v of ``interleaved*v``; 2 for the V-shaped schedules; else 1.
@@ -48,7 +49,7 @@ class Layout:
     virtual_stages: int = 1
     stages: tuple[int, ...] | None = None
     ep: int = 1
-    etp: int = 1
+    etp: int = 0
     dp_replicate: int = 1
     dp_shard: int = 1
     zero: int = 0
@@ -57,6 +58,10 @@ class Layout:
     recompute: str = "none"
     recompute_layers: int | None = None
     order: str = DEFAULT_ORDER
+
+    def __post_init__(self) -> None:
+        if not self.etp:
+            object.__setattr__(self, "etp", self.tp)
 
     @property
     def dp(self) -> int:
@@ -140,8 +145,6 @@ def parse_layout(text: str, gpus: int | None = None, file: str = "--layout") -> 
     with Mistakes.of(file) as mistakes:
         values = _read_words(text, mistakes)
     layout = Layout(**values)  # type: ignore[arg-type]
-    if "etp" not in values:
-        layout = replace(layout, etp=layout.tp)
     return fill_dp(layout, gpus, given="dp_shard" in values, file=file)
 
 

@@ -1,0 +1,1 @@
+"""Collectives: how many bytes each sends, by which algorithm, in what time."""

@@ -1,0 +1,176 @@
+"""What data parallelism and ZeRO send for one unit, each micro-batch and once per step (DESIGN section 4.1).
+
+ZeRO: Rajbhandari et al. (arXiv 1910.02054), stages 1 to 3; FSDP2's hybrid sharding replicates over dp_replicate and shards
+over fsdp = dp_shard x cp. The experts of a layer live on the fold: they shard over edp, and replicate likewise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from meshwright.ledger.parameters import held_numel, is_expert, partial_over_tp, replicated_kv_numel, shard_numel
+from meshwright.ledger.rows import Phase, Row
+from meshwright.ledger.sizes import Num, Sizes
+from meshwright.ledger.writer import Writer
+from meshwright.spec import names
+from meshwright.spec.parameters import Parameter
+from meshwright.units import DTYPE_BYTES
+
+
+@dataclass(slots=True)
+class Part:
+    """The dense or the expert parameters of one unit on one rank.
+
+    Attributes:
+        numel: elements before ZeRO. shard: elements of one rank's shard, padded; numel without a group to shard over.
+        shard_axis, all_axis: the axes of shards, and of shards and replicas together.
+    """
+
+    numel: Num
+    shard: Num
+    ranks: Num
+    shard_axis: str
+    all_axis: str
+    all_ranks: Num
+
+
+@dataclass(slots=True)
+class Unit:
+    """One unit: its parts, and what it sends.
+
+    Attributes:
+        forward, backward: rows of each micro-batch. step: rows of each step.
+        partial_numel: elements whose gradient is a summand over tp; kv_numel: of replicated key and value rows.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    partial_numel: Num
+    kv_numel: Num
+    forward: list[Row]
+    backward: list[Row]
+    step: list[Row]
+
+    @property
+    def numel(self) -> Num:
+        return sum(part.numel for part in self.parts)
+
+    @property
+    def shard(self) -> Num:
+        return sum(part.shard for part in self.parts)
+
+    @property
+    def gathered(self) -> Num:
+        """Elements of the unit when its shards are gathered, padding included."""
+        return sum(part.shard * part.ranks for part in self.parts)
+
+
+def shard_ranks(layout: Any) -> Num:
+    """Ranks over which ZeRO cuts dense state: dp_shard x cp."""
+    return layout.dp_shard * layout.cp
+
+
+def expert_shard_ranks(layout: Any) -> Num:
+    """Ranks over which ZeRO cuts expert state: the fold without ep and etp."""
+    return layout.fold // (layout.ep * layout.etp)
+
+
+def build_unit(name: str, parameters: list[Parameter], s: Sizes, is_root: bool = False) -> Unit:
+    """The rows of one unit under the layout's ZeRO stage."""
+    trained = [p for p in parameters if p.trained]
+    dense = [p for p in trained if not is_expert(p)]
+    experts = [p for p in trained if is_expert(p)]
+    replicas = s.layout.dp_replicate
+    n, e = shard_ranks(s.layout), expert_shard_ranks(s.layout)
+    parts = [Part(held_numel(dense, s), shard_numel(dense, s, n), n, "fsdp", "dp_cp", n * replicas)]
+    if experts:
+        parts.append(Part(held_numel(experts, s), shard_numel(experts, s, e), e, "edp", "edp_replicate", e * replicas))
+    kv = replicated_kv_numel(dense, s)
+    zero = s.layout.zero
+    shard_of = n if zero else 1
+    partial = shard_numel(partial_over_tp(parameters, s), s, shard_of) if zero else held_numel(partial_over_tp(parameters, s), s)
+    unit = Unit(name, tuple(parts), partial, kv, [], [], [])
+    _write(unit, s, is_root)
+    return unit
+
+
+def _write(unit: Unit, s: Sizes, is_root: bool) -> None:
+    """One table: which rows at which time, by ZeRO stage and variant."""
+    zero, variant = s.layout.zero, s.layout.zero_variant
+    each, once = unit.backward, unit.step
+    if zero == 0:
+        once += _kv_copies(unit, s) + _tensor_sum(unit, s)
+        once += _rows(unit, s, "all_reduce", "all", "reduce", "gradients of all replicas are summed")
+    elif zero in (1, 2):
+        (each if zero == 2 else once).extend(_kv_copies(unit, s))
+        scatter = _rows(unit, s, "reduce_scatter", "shard", "reduce", "each rank keeps the gradient of its shard of the optimizer state")
+        (each if zero == 2 else once).extend(scatter)
+        once += _tensor_sum(unit, s) + _replicas(unit, s)
+        once += _rows(unit, s, "all_gather", "shard", "optimizer", "each rank has updated its shard of the parameters")
+    else:
+        gather = _rows(unit, s, "all_gather", "shard", "forward", "the parameters of the unit are needed whole")
+        scatter = _rows(unit, s, "reduce_scatter", "shard", "reduce", "each rank keeps the gradient of its shard")
+        again = [] if is_root else _rows(unit, s, "all_gather", "shard", "backward_input", "freed after the forward, needed again")
+        each += _kv_copies(unit, s)
+        if variant == "keep":
+            once += gather + scatter
+        else:
+            unit.forward += gather
+            each += again + ([] if variant == "local" else scatter)
+            once += scatter if variant == "local" else []
+        once += _tensor_sum(unit, s) + _replicas(unit, s)
+
+
+def _dtype(s: Sizes, phase: Phase) -> str:
+    if phase == "reduce":
+        return s.precision.reduce
+    return s.precision.weight if phase == "optimizer" else s.precision.gathered
+
+
+def _rows(unit: Unit, s: Sizes, op: str, over: str, phase: Phase, why: str) -> list[Row]:
+    """One row per part, over its shards or over all its copies; the payload is the full tensor, padded where it is cut."""
+    w = Writer(s)
+    dtype = _dtype(s, phase)
+    for part in unit.parts:
+        axis, ranks = (part.shard_axis, part.ranks) if over == "shard" else (part.all_axis, part.all_ranks)
+        numel = part.shard * part.ranks if over == "shard" else part.numel
+        shard, whole = s.tensor(f"P/{part.shard_axis}", dtype=dtype), s.tensor("P", dtype=dtype)
+        before, after = (shard, whole) if op == "all_gather" else (whole, shard if op == "reduce_scatter" else whole)
+        w.collective(phase, _module(unit, part), op, axis, ranks, numel * int(DTYPE_BYTES[dtype]), before, after, why=why)
+    return w.rows
+
+
+def _replicas(unit: Unit, s: Sizes) -> list[Row]:
+    w = Writer(s)
+    dtype = s.precision.reduce
+    shard = s.tensor("P/fsdp", dtype=dtype)
+    for part in unit.parts:
+        w.collective("reduce", _module(unit, part), "all_reduce", "dp_replicate", s.layout.dp_replicate,
+                     part.shard * int(DTYPE_BYTES[dtype]), shard, shard, why="the replicas of a shard sum its gradients")  # fmt: skip
+    return w.rows
+
+
+def _tensor_sum(unit: Unit, s: Sizes) -> list[Row]:
+    """Parameters that all tp ranks hold but whose gradients are summands: on the shards under ZeRO, else on the whole."""
+    w = Writer(s)
+    dtype = s.precision.reduce
+    if not isinstance(unit.partial_numel, int) or unit.partial_numel:
+        tensor = s.tensor("P/fsdp" if s.layout.zero else "P", dtype=dtype)
+        w.collective("reduce", unit.name, "all_reduce", "tp", s.layout.tp, unit.partial_numel * int(DTYPE_BYTES[dtype]), tensor, tensor,
+                     why="each tp rank saw other tokens (or heads), so a weight held by all of them has summands")  # fmt: skip
+    return w.rows
+
+
+def _kv_copies(unit: Unit, s: Sizes) -> list[Row]:
+    w = Writer(s)
+    dtype = s.precision.reduce
+    if not isinstance(unit.kv_numel, int) or unit.kv_numel:
+        tensor = s.tensor("P", dtype=dtype)
+        w.collective("reduce", f"{unit.name}.{names.QKV}", "all_reduce", "kv", s.kv_copies, unit.kv_numel * int(DTYPE_BYTES[dtype]),
+                     tensor, tensor, why="fewer kv heads than tp ranks: the copies of a head sum their gradients")  # fmt: skip
+    return w.rows
+
+
+def _module(unit: Unit, part: Part) -> str:
+    return f"{unit.name}.{names.EXPERTS}" if part.shard_axis == "edp" else unit.name

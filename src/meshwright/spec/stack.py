@@ -1,0 +1,66 @@
+"""A software stack: which kernels it uses, what it saves for the backward, what it hides behind compute.
+
+The ledger's counts follow DESIGN section 4.1 for every stack; a stack decides only saved bytes, kernels and overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FUSED_SAVES = frozenset({
+    "norm_input", "norm_statistics", "linear_input", "qk_norm_input", "qkv", "attention_output", "attention_statistics",
+    "gate_up_output", "down_input", "router_logits", "routing", "expert_input", "expert_gate_up_output",
+    "expert_down_input", "expert_output", "latent", "token_ids",
+})  # fmt: skip
+"""What fused kernels keep per layer: 34 s b h bytes of a dense layer for GPT (Korthikanti et al., arXiv 2205.05198, section
+4.1, without the dropout masks and the score matrix), 33.5 for Llama-3-70B."""
+
+EAGER_EXTRAS = frozenset({"silu_output", "norm_upcast"})
+"""Intermediates that unfused eager kernels keep beside FUSED_SAVES."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """How a framework generation executes a layout.
+
+    Attributes:
+        saves: tags of the tensors that are kept for the backward.
+        attention_kernel: "none" materialises the score matrix; "flash" does not.
+        hides_data_parallel: gradient reduction and FSDP gathers run behind compute.
+        hides_parameter_gather: ZeRO-1's parameter all_gather runs behind the next forward.
+        hides_context_parallel: ring exchanges run behind the attention of the block at hand.
+        hides_pipeline: pipeline sends run behind the compute of another micro-batch.
+        hides_expert_parallel: dispatch and combine run behind the compute of another micro-batch.
+        fused_elementwise: norms, activations and residuals are one kernel each.
+    """
+
+    name: str
+    saves: frozenset[str]
+    attention_kernel: str = "flash"
+    hides_data_parallel: bool = True
+    hides_parameter_gather: bool = True
+    hides_context_parallel: bool = True
+    hides_pipeline: bool = False
+    hides_expert_parallel: bool = False
+    fused_elementwise: bool = True
+    source: str = ""
+
+
+STACKS: dict[str, Stack] = {
+    stack.name: stack
+    for stack in (
+        Stack(name="megatron", saves=FUSED_SAVES, source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU and flash attention;"
+              " --overlap-grad-reduce --overlap-param-gather"),
+        Stack(name="torchtitan", saves=FUSED_SAVES, source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
+        Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="eager PyTorch FSDP2"),
+        Stack(name="deepspeed", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="DeepSpeed ZeRO, overlap_comm"),
+        Stack(name="meshwright", saves=FUSED_SAVES, hides_parameter_gather=False, source="this project's runtime"),
+        Stack(name="megatron-2021", saves=FUSED_SAVES | {"scores", "dropout_masks"}, attention_kernel="none",
+              hides_data_parallel=False, hides_parameter_gather=False, hides_context_parallel=False,
+              source="Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198: no flash attention, gradient"
+              " reduction after the last backward"),
+    )
+}  # fmt: skip
+"""Stacks by the name that ``--stack`` takes."""
+
+DEFAULT_STACK = "megatron"

@@ -138,7 +138,7 @@ def _interleaved(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: i
     at_start = np.maximum(0.0, behind - same * f[-1] - (ahead - same) * f[0])
     at_end = np.maximum(0.0, behind - same * b[-1] - (ahead - same) * b[0])
     detours = np.where(m * v > (v - 1) * p + ahead + 1, at_start + at_end, np.maximum(at_start, at_end))
-    steady = before + m * (f + b).sum(axis=0) + detours + _laps(f, t, p) + _laps(b, t, p)
+    steady = before + m * _total(f + b) + detours + _laps(f, t, p) + _laps(b, t, p)
     result: Array = steady.max(axis=0)
     return result
 
@@ -148,8 +148,7 @@ def _laps(times: Array, t: Array, p: int) -> Array:
     passed = np.cumsum(times, axis=1)
     before = passed - times
     around = passed[:-1, -1:] - before[:-1] + before[1:] + p * t
-    result: Array = np.maximum(0.0, around - p * times[:-1]).sum(axis=0)
-    return result
+    return _total(np.maximum(0.0, around - p * times[:-1]))
 
 
 def _around(both: Array, t: Array) -> tuple[Array, Array]:
@@ -167,7 +166,9 @@ def _column(values: npt.NDArray[Any], like: Array) -> Array:
 
 
 def _total(times: Array) -> Array:
-    """Sum over the stages in their order, whatever the batch behind them."""
+    """Sum over the first dim in its order; np.sum's order, and so its last bit, would depend on the batch behind it."""
+    if not len(times):
+        return np.zeros(times.shape[1:])
     result: Array = np.cumsum(times, axis=0)[-1]
     return result
 

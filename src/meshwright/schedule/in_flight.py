@@ -1,0 +1,56 @@
+"""How many micro-batches a rank holds at most: the activations that its pipeline schedule needs.
+
+Counted in chunks: a micro-batch's forward on a chunk adds one, the end of its backward (the weight half, where the backward is
+split) takes it away. A rank with v chunks needs ``in_flight / v`` times the activations of one micro-batch on all its chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.schedule.actions import Kind, Schedule
+
+__all__ = ["count_in_flight", "in_flight_chunks"]
+
+Number = Any  # an integer, or an array of them
+
+
+def in_flight_chunks(schedule: str, rank: Number, p: Number, v: Number, m: Number) -> Any:
+    """The most chunk activations that a pipeline rank holds at once.
+
+    Args:
+        schedule: a schedule's word in a layout.
+        rank: pipeline rank from 0; like p, v and m an integer or an array.
+        p: pipeline ranks.
+        v: chunks per rank.
+        m: micro-batches.
+
+    Raises:
+        ValueError: no formula for this schedule (zb-1p and zb-2p depend on durations: count their lists).
+    """
+    if schedule == "naive":
+        return np.minimum(1, m + 0 * rank)
+    if schedule == "gpipe":
+        return m + 0 * rank
+    if schedule == "1f1b":
+        return np.minimum(p - rank, m)
+    if schedule == "interleaved":
+        return np.minimum(2 * (p - 1 - rank) + (v - 1) * p + 1, m * v)
+    raise ValueError(f"no in-flight formula for {schedule!r}")
+
+
+def count_in_flight(schedule: Schedule) -> npt.NDArray[np.int64]:
+    """Shape [p]: the most chunk activations that each rank holds at once, counted from the lists."""
+    peaks = [int(held_chunks(schedule, rank).max(initial=0)) for rank in range(schedule.num_ranks)]
+    return np.array(peaks, dtype=np.int64)
+
+
+def held_chunks(schedule: Schedule, rank: int) -> npt.NDArray[np.int64]:
+    """Chunk activations that the rank holds during each of its actions (while a backward runs, its own is still there)."""
+    kinds = np.array([action.kind for action in schedule.actions[rank]], dtype=np.int64)
+    freed = (kinds == Kind.BACKWARD) | (kinds == Kind.BACKWARD_WEIGHT)
+    before: npt.NDArray[np.int64] = np.cumsum(np.where(kinds == Kind.FORWARD, 1, 0)) - np.cumsum(freed) + freed
+    return before

@@ -7,9 +7,7 @@ reduce_scatter). Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collecti
 
 from __future__ import annotations
 
-from typing import Any
-
-Num = Any
+from meshwright.arithmetic import Num
 
 
 def ring_all_reduce_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:

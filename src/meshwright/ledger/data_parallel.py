@@ -11,7 +11,8 @@ from typing import Any
 
 from meshwright.ledger.parameters import held_numel, is_expert, partial_over_tp, replicated_kv_numel, shard_numel
 from meshwright.ledger.rows import Phase, Row
-from meshwright.ledger.sizes import Num, Sizes
+from meshwright.arithmetic import Num
+from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
 from meshwright.spec import names
 from meshwright.spec.parameters import Parameter

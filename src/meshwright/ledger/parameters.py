@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.ledger.sizes import Num, Sizes, ceil_div
+from meshwright.arithmetic import Num, ceil_div
+from meshwright.ledger.sizes import Sizes
 from meshwright.spec.parameters import Parameter
 
 EXPERT_CUTS = ("expert_rows", "expert_columns", "expert_whole")

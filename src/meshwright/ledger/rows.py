@@ -6,13 +6,11 @@ Counts may be integers, floats or numpy arrays with one entry per layout (DESIGN
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from meshwright.arithmetic import Num
 from meshwright.collectives.volume import wire_bytes
 from meshwright.notation import Sharded
-
-Num = Any
-"""A count: int, float, or a numpy array with one entry per layout."""
 
 Phase = Literal["forward", "recompute", "backward_input", "backward_weight", "reduce", "optimizer", "prefill", "decode"]
 Kind = Literal["matmul", "grouped_matmul", "attention", "memory", "collective", "p2p"]
@@ -50,6 +48,7 @@ class Row:
     read_bytes: Num = 0
     write_bytes: Num = 0
     shape: tuple[Num, Num, Num, Num] | None = None
+    seq: Num = 0
     saved_bytes: Num = 0
     times: Num = 1
     hidden_by: str = ""

@@ -9,20 +9,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
+from meshwright.arithmetic import Num, ceil_div, larger
 from meshwright.notation import Sharded, parse
 from meshwright.spec.model import Model
 from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Precision, Training
 from meshwright.units import DTYPE_BYTES
-
-Num = Any
-
-
-def ceil_div(numerator: Num, denominator: Num) -> Num:
-    """Whole units that cover ``numerator``."""
-    return -(-numerator // denominator)
 
 
 def padded(size: Num, multiple: Num) -> Num:
@@ -31,8 +23,8 @@ def padded(size: Num, multiple: Num) -> Num:
 
 
 def at_least_one(value: Num) -> Num:
-    """max(value, 1) for an integer or an array of them."""
-    return np.maximum(value, 1) if isinstance(value, np.ndarray) else max(value, 1)
+    """max(value, 1)."""
+    return larger(value, 1)
 
 
 def padded_vocab(model: Model, layout: Any) -> Num:

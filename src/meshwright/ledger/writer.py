@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.ledger.rows import Kind, Phase, Row
-from meshwright.ledger.sizes import Num, Sizes
+from meshwright.arithmetic import Num
+from meshwright.ledger.sizes import Sizes
 from meshwright.notation import Sharded
 from meshwright.sharding import redistribute
 from meshwright.units import DTYPE_BYTES
@@ -65,12 +66,12 @@ class Writer:
         ))  # fmt: skip
 
     def attention(
-        self, phase: Phase, name: str, before: Sharded, after: Sharded, flops: Num, imbalance: Num, read_bytes: Num,
+        self, phase: Phase, name: str, before: Sharded, after: Sharded, flops: Num, imbalance: Num, seq: Num, read_bytes: Num,
         write_bytes: Num, saves: Saves = (), why: str = "",
     ) -> None:  # fmt: skip
-        """The attention core."""
+        """The attention core; ``seq`` tokens of keys per call."""
         self.rows.append(Row(
-            phase, name, "attention", before, after, flops=flops, imbalance=imbalance, read_bytes=read_bytes,
+            phase, name, "attention", before, after, flops=flops, imbalance=imbalance, seq=seq, read_bytes=read_bytes,
             write_bytes=write_bytes, saved_bytes=self._kept(saves), why=why,
         ))  # fmt: skip
 

@@ -1,6 +1,6 @@
 """A software stack: which kernels it uses, what it saves for the backward, what it hides behind compute.
 
-The ledger's counts follow DESIGN section 4.1 for every stack; a stack decides only saved bytes, kernels and overlap.
+The ledger's counts follow DESIGN section 4.1 for every stack; a stack decides only saved bytes, kernels, overlap and how far recomputation runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Stack:
         hides_context_parallel: ring exchanges run behind the attention of the block at hand.
         hides_pipeline: pipeline sends run behind the compute of another micro-batch.
         hides_expert_parallel: dispatch and combine run behind the compute of another micro-batch.
+        recomputes_whole_layer: full recomputation repeats the layer to its end; else it stops at the last tensor that the
+            backward needs (torch's non-reentrant checkpoint).
         fused_elementwise: norms, activations and residuals are one kernel each.
     """
 
@@ -42,6 +44,7 @@ class Stack:
     hides_context_parallel: bool = True
     hides_pipeline: bool = False
     hides_expert_parallel: bool = False
+    recomputes_whole_layer: bool = False
     fused_elementwise: bool = True
     source: str = ""
 
@@ -49,13 +52,13 @@ class Stack:
 STACKS: dict[str, Stack] = {
     stack.name: stack
     for stack in (
-        Stack(name="megatron", saves=FUSED_SAVES, source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU and flash attention;"
+        Stack(name="megatron", saves=FUSED_SAVES, recomputes_whole_layer=True, source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU and flash attention;"
               " --overlap-grad-reduce --overlap-param-gather"),
         Stack(name="torchtitan", saves=FUSED_SAVES, source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
         Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="eager PyTorch FSDP2"),
         Stack(name="deepspeed", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="DeepSpeed ZeRO, overlap_comm"),
         Stack(name="meshwright", saves=FUSED_SAVES, hides_parameter_gather=False, source="this project's runtime"),
-        Stack(name="megatron-2021", saves=FUSED_SAVES | {"scores", "dropout_masks"}, attention_kernel="none",
+        Stack(name="megatron-2021", saves=FUSED_SAVES | {"scores", "dropout_masks"}, attention_kernel="none", recomputes_whole_layer=True,
               hides_data_parallel=False, hides_parameter_gather=False, hides_context_parallel=False,
               source="Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198: no flash attention, gradient"
               " reduction after the last backward"),

@@ -11,7 +11,8 @@ Letters: T = mb S/cp tokens, N, K, H as ever, Hv head dim of v (H but for latent
 
 from __future__ import annotations
 
-from meshwright.ledger.sizes import Num, Sizes, at_least_one
+from meshwright.arithmetic import Num
+from meshwright.ledger.sizes import Sizes, at_least_one
 from meshwright.ledger.writer import Writer
 from meshwright.spec import names
 
@@ -135,7 +136,7 @@ def _core_row(w: Writer, phase: str, window: int | None) -> None:
         read, write = read + traffic, write + traffic
     if phase == "recompute":
         saves = ()
-    w.attention(phase, names.CORE, q, out, 2.0 * elements * width, imbalance(s, window), read, write, saves,  # type: ignore[arg-type]
+    w.attention(phase, names.CORE, q, out, 2.0 * elements * width, imbalance(s, window), s.seq_local * s.layout.ulysses, read, write, saves,  # type: ignore[arg-type]
                 why="each rank attends with its own heads over the keys that its queries may see")  # fmt: skip
 
 

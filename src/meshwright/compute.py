@@ -1,0 +1,120 @@
+"""Seconds of one compute row on a device: a roofline whose roofs are what kernels reach, not what data sheets print.
+
+    matmul     max(flops / (peak x efficiency(shape)), bytes / memory bandwidth)
+    attention  flops of the busiest rank / (peak x efficiency(sequence))
+    memory     bytes / memory bandwidth
+
+The efficiency of a product falls with short dims as m/(m+m0) n/(n+n0) k/(k+k0): prologue and epilogue of a tile, tiles
+that do not fill the device. Asymptotes are what training runs sustain, which is below kernel benchmarks: clocks fall
+under load. Fitting them is the business of ``calibrate``; the figures here are starting values with their sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.arithmetic import Num, larger
+from meshwright.ledger.rows import Row
+from meshwright.spec.cluster import Device
+from meshwright.spec.stack import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the kernels of one device generation reach, as fractions of peak.
+
+    Attributes:
+        matmul: asymptote of large 16-bit products in training; fp8: of 8-bit ones.
+        attention_forward, attention_backward: asymptotes of the flash kernel. memory: of the memory bandwidth.
+    """
+
+    matmul: float
+    fp8: float
+    attention_forward: float
+    attention_backward: float
+    memory: float = 0.85
+
+
+RATES: dict[str, Rates] = {
+    "volta": Rates(0.70, 0.0, 0.40, 0.35),
+    "ampere": Rates(0.84, 0.0, 0.60, 0.52),
+    "ada": Rates(0.70, 0.55, 0.55, 0.45),
+    "hopper": Rates(0.72, 0.50, 0.62, 0.48),
+    "blackwell": Rates(0.55, 0.40, 0.62, 0.48),
+    "cdna3": Rates(0.45, 0.35, 0.35, 0.28),
+    "cdna4": Rates(0.55, 0.42, 0.45, 0.36),
+}
+"""By Device.generation. matmul: sustained in training runs, A100 0.81, H100 0.69, B200 0.53 of peak at finite shapes; CDNA:
+best found 0.51 and 0.68 (S. Bekman, Machine Learning Engineering, accelerator chapter, 2025) less the same loss. fp8: kernel
+tables 0.65 of peak on Hopper, less that loss. attention: FlashAttention-3 at 8,192 tokens 0.61 forward on H100 and
+FlashAttention-2 0.60 on A100 (NVIDIA aiconfigurator data, 2025; Dao, arXiv 2307.08691); backward 0.78 of the forward's rate."""
+
+HALF_M, HALF_N, HALF_K = 64.0, 64.0, 110.0
+"""Dims at which a 16-bit product loses half: read off H100 tables of narrow n and short k (NVIDIA aiconfigurator data,
+2025: 8192 x 1024 reaches 0.91 of 8192 x 8192 at m = 4096)."""
+
+FP8_HALF_N, FP8_HALF_K = 2500.0, 800.0
+"""The same for 8-bit products, which need far larger ones (same tables: offsets of 2,000-3,700 and 600-1,000)."""
+
+HALF_SEQ = 800.0
+"""Sequence at which flash attention reaches half of its asymptote: 303, 423, 565, 599 TFLOP/s at 1, 2, 4, 8 thousand tokens
+(H100, 64 heads; same source)."""
+
+KERNEL_FLOOR_S = 3e-6
+"""Shortest time of a kernel with its launch gap (CUDA launch latency of 2-4 us, measured by many; NVIDIA, 2024)."""
+
+UNFUSED_TRAFFIC = 2.5
+"""Traffic of eager elementwise chains over that of one fused kernel: RMSNorm as five passes, SwiGLU as two."""
+
+GROUPED_MATMUL = 0.8
+"""Rate of grouped products over plain ones of the same shape (DeepGEMM's and SimuMax's tables: 0.6-0.9)."""
+
+
+def rates(device: Device) -> Rates:
+    """The rates of a device's generation; an unknown one counts as Hopper, which ``assumed`` then says."""
+    return RATES.get(device.generation, RATES["hopper"])
+
+
+def compute_s(row: Row, device: Device, stack: Stack, dtype: str) -> Num:
+    """Seconds of one call of a compute row.
+
+    Args:
+        dtype: of the matrix products (Precision.compute).
+    """
+    own = rates(device)
+    moved = (row.read_bytes + row.write_bytes) / (device.hbm_bandwidth_bytes_per_s * own.memory)
+    if row.kind == "memory":
+        return larger(moved * (1.0 if stack.fused_elementwise else UNFUSED_TRAFFIC), KERNEL_FLOOR_S)
+    if row.kind == "attention":
+        return larger(larger(_attention_s(row, device, own, stack), moved), KERNEL_FLOOR_S)
+    return larger(larger(_matmul_s(row, device, own, dtype), moved), KERNEL_FLOOR_S)
+
+
+def _matmul_s(row: Row, device: Device, own: Rates, dtype: str) -> Num:
+    assert row.shape is not None
+    _, m, n, k = row.shape
+    if dtype == "fp8":
+        efficiency = own.fp8 * (n / (n + FP8_HALF_N)) * (k / (k + FP8_HALF_K)) * (1.0 + FP8_HALF_N / 8192) * (1.0 + FP8_HALF_K / 8192)
+    else:
+        efficiency = own.matmul * (m / (m + HALF_M)) * (n / (n + HALF_N)) * (k / (k + HALF_K))
+    if row.kind == "grouped_matmul":
+        efficiency = efficiency * GROUPED_MATMUL
+    return row.flops / (_peak(device, dtype) * efficiency)
+
+
+def _attention_s(row: Row, device: Device, own: Rates, stack: Stack) -> Num:
+    """Attention runs in 16 bit also where the products are 8 bit wide."""
+    peak = _peak(device, "bf16")
+    if stack.attention_kernel == "none":
+        return row.flops * row.imbalance / (peak * own.matmul)
+    asymptote = own.attention_backward if row.phase == "backward_input" else own.attention_forward
+    seq = row.seq
+    return row.flops * row.imbalance / (peak * asymptote * (seq / (seq + HALF_SEQ)))
+
+
+def _peak(device: Device, dtype: str) -> float:
+    """Dense peak; V100 has no bf16 and runs it as fp16 would."""
+    peak = device.peak(dtype) or (device.peak("float16") if dtype == "bf16" else None)
+    if peak is None:
+        raise ValueError(f"{device.name} has no {dtype} unit")
+    return peak

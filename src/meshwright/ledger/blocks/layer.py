@@ -1,0 +1,97 @@
+"""A decoder layer: attention, then MLP or experts; what it keeps for its backward, and what runs again there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.ledger.blocks import attention, attention_core, embedding, head, mlp, moe, mtp
+from meshwright.ledger.rows import Row
+from meshwright.arithmetic import Num
+from meshwright.ledger.sizes import Sizes
+from meshwright.ledger.stages import LayerBlock
+from meshwright.ledger.writer import Writer, as_recompute
+from meshwright.spec import names
+
+
+@dataclass(slots=True)
+class Block:
+    """The rows of one block for one micro-batch.
+
+    Attributes:
+        saved_bytes: kept from its forward to its backward. working_bytes: what is there beside that while its backward
+            runs (the saved tensors that recomputation brings back).
+    """
+
+    name: str
+    forward: list[Row]
+    recompute: list[Row]
+    backward: list[Row]
+    saved_bytes: Num
+    working_bytes: Num
+
+    def rows(self) -> list[Row]:
+        return [*self.forward, *self.recompute, *self.backward]
+
+
+def layer_block(s: Sizes, block: LayerBlock) -> Block:
+    """One decoder layer under its recompute policy (DESIGN section 4, ``recompute``)."""
+    kind = block.kind
+    fw, bw = Writer(s), Writer(s)
+    attention.forward(fw, kind.window)
+    (moe if kind.moe else mlp).forward(fw)
+    (moe if kind.moe else mlp).backward(bw)
+    attention.backward(bw, kind.window)
+    everything = saved(fw.rows)
+    again: list[Row] = []
+    kept: Num = everything
+    if block.recompute == "selective":
+        kept = saved([row for row in fw.rows if row.kind != "attention"])
+        core = Writer(s)
+        attention_core.recompute(core, kind.window)
+        again = core.rows
+    elif block.recompute == "full":
+        kept = s.stream_tokens * s.model.hidden_size * s.act_bytes
+        again = as_recompute(_needed_again(fw.rows, s.stack.recomputes_whole_layer))
+    return Block(kind.label, fw.rows, again, bw.rows, kept, everything - kept)
+
+
+def _needed_again(rows: list[Row], whole: bool) -> list[Row]:
+    """Recomputation may stop at the last tensor that the backward needs: the input of the last weighted sum. The
+    reduce after it is never repeated; a stack that repeats whole layers repeats the compute behind it, too."""
+    last = next(i for i in range(len(rows) - 1, -1, -1) if rows[i].op is None and rows[i].name in _LAST)
+    if not whole:
+        return rows[:last]
+    return [row for i, row in enumerate(rows) if i <= last or row.op is None]
+
+
+_LAST = (names.DOWN, names.SHARED_DOWN, names.COMBINE)
+
+
+def saved(rows: list[Row]) -> Num:
+    """Bytes that these forward rows leave for the backward."""
+    total: Num = 0
+    for row in rows:
+        total = total + row.saved_bytes
+    return total
+
+
+def embedding_block(s: Sizes) -> Block:
+    """The embedding; its output is the first layer's input and is counted there."""
+    return _plain(s, "embedding", embedding)
+
+
+def head_block(s: Sizes) -> Block:
+    """Final norm, head and loss."""
+    return _plain(s, "head", head)
+
+
+def mtp_block(s: Sizes) -> Block:
+    """What a multi-token-prediction layer has before its decoder layer."""
+    return _plain(s, "mtp", mtp)
+
+
+def _plain(s: Sizes, name: str, module: object) -> Block:
+    fw, bw = Writer(s), Writer(s)
+    module.forward(fw)  # type: ignore[attr-defined]
+    module.backward(bw)  # type: ignore[attr-defined]
+    return Block(name, fw.rows, [], bw.rows, saved(fw.rows), 0)

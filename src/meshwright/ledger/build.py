@@ -1,0 +1,202 @@
+"""The ledger of one training step: the blocks, units and step rows that a layout gives a model, and which rank has which.
+
+Blocks and units are built once per kind, whatever the number of layers; a stage's share is counts of them. The same code
+serves one Layout and a column of them (search/space.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from meshwright.ledger import step
+from meshwright.ledger.blocks.layer import Block, embedding_block, head_block, layer_block, mtp_block
+from meshwright.ledger.data_parallel import Unit, build_unit, shard_ranks
+from meshwright.ledger.rows import Row
+from meshwright.arithmetic import Num
+from meshwright.ledger.sizes import Sizes
+from meshwright.ledger.stages import LayerBlock, Pipeline, pipeline
+from meshwright.spec.model import LayerKind, Model
+from meshwright.spec.parameters import embedding_parameters, head_parameters, layer_parameters, mtp_kind, mtp_parameters
+from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
+from meshwright.spec.workload import PRECISIONS, Precision, Training
+
+
+def precision_of(workload: Training, layout: Any) -> Precision:
+    """The recipe that was asked for, or the layout's default: ``fsdp`` with zero=3, else ``bf16`` (DESIGN 4.2)."""
+    return PRECISIONS[workload.precision or ("fsdp" if layout.zero == 3 else "bf16")]
+
+
+@dataclass
+class Ledger:
+    """What one step consists of.
+
+    Attributes:
+        layers: a block per kind of layer and recompute policy. layer_units: a unit per kind of layer.
+        pipeline: which chunk has which blocks, and which pipeline rank has which chunk.
+    """
+
+    model: Model
+    workload: Training
+    layout: Any
+    stack: Stack
+    precision: Precision
+    sizes: Sizes
+    pipeline: Pipeline
+    _layers: dict[LayerBlock, Block] = field(default_factory=dict)
+    _layer_units: dict[LayerKind, Unit] = field(default_factory=dict)
+    _roots: dict[tuple[bool, bool], Unit] = field(default_factory=dict)
+
+    @property
+    def micro_batches(self) -> Num:
+        """m of one pipeline."""
+        return self.layout.micro_batches(self.workload.batch)
+
+    def layer(self, block: LayerBlock) -> Block:
+        if block not in self._layers:
+            self._layers[block] = layer_block(self.sizes, block)
+        return self._layers[block]
+
+    def layer_unit(self, kind: LayerKind) -> Unit:
+        if kind not in self._layer_units:
+            self._layer_units[kind] = build_unit("layers", layer_parameters(self.model, kind), self.sizes)
+        return self._layer_units[kind]
+
+    @cached_property
+    def embedding(self) -> Block:
+        return embedding_block(self.sizes)
+
+    @cached_property
+    def head(self) -> Block:
+        return head_block(self.sizes)
+
+    @cached_property
+    def mtp(self) -> Block:
+        return mtp_block(self.sizes)
+
+    @cached_property
+    def mtp_layer(self) -> LayerBlock:
+        """The decoder layer inside each multi-token-prediction layer."""
+        recompute = self.layout.recompute if self.layout.recompute_layers is None else "none"
+        return LayerBlock(mtp_kind(self.model), recompute)
+
+    @cached_property
+    def mtp_unit(self) -> Unit:
+        parameters = mtp_parameters(self.model) + layer_parameters(self.model, mtp_kind(self.model))
+        return build_unit("mtp", parameters, self.sizes)
+
+    def root(self, first: bool, last: bool) -> Unit:
+        """Embedding and head as far as a stage has them; a tied head or multi-token prediction on another stage than the
+        embedding needs a copy of the table."""
+        if (first, last) not in self._roots:
+            parameters = embedding_parameters(self.model) if first else []
+            if last:
+                parameters = parameters + head_parameters(self.model, tied_copy=not first)
+                if self.model.mtp_layers and not self.model.tied_embeddings and not first:
+                    parameters = parameters + embedding_parameters(self.model)[:1]
+            self._roots[first, last] = build_unit("root", parameters, self.sizes, is_root=True)
+        return self._roots[first, last]
+
+    @property
+    def shares_embedding(self) -> bool:
+        """Whether both ends of the pipeline hold the embedding."""
+        return self.layout.pp > 1 and (self.model.tied_embeddings or self.model.mtp_layers > 0)
+
+    def stage(self, index: int) -> Stage:
+        return Stage(self, index)
+
+    def stages(self) -> list[Stage]:
+        return [Stage(self, index) for index in range(self.layout.pp)]
+
+
+@dataclass
+class Stage:
+    """The share of one pipeline rank."""
+
+    ledger: Ledger
+    index: int
+
+    @cached_property
+    def chunks(self) -> list[Any]:
+        return self.ledger.pipeline.chunks_of(self.index)
+
+    @property
+    def first(self) -> bool:
+        return any(chunk.first for chunk in self.chunks)
+
+    @property
+    def last(self) -> bool:
+        return any(chunk.last for chunk in self.chunks)
+
+    def blocks(self) -> Iterator[tuple[Block, int]]:
+        """Blocks with how often this stage has them, in model order; dualpipe: of both copies, each for half of the
+        micro-batches."""
+        for chunk in self.chunks:
+            yield from chunk_blocks(self.ledger, chunk)
+
+    def units(self) -> Iterator[tuple[Unit, int]]:
+        """Units with how often this stage has them."""
+        ledger = self.ledger
+        for chunk in self.chunks:
+            for block, count in chunk.layers:
+                yield ledger.layer_unit(block.kind), count
+            if chunk.last and ledger.model.mtp_layers:
+                yield ledger.mtp_unit, ledger.model.mtp_layers
+        if self.first or self.last:
+            yield ledger.root(self.first, self.last), 1
+
+    def boundaries(self) -> tuple[int, int]:
+        """(received, sent) activations of one micro-batch in the forward; the backward sends what it received."""
+        return sum(not chunk.first for chunk in self.chunks), sum(not chunk.last for chunk in self.chunks)
+
+
+def chunk_blocks(ledger: Ledger, chunk: Any) -> Iterator[tuple[Block, int]]:
+    """The blocks of one chunk in model order, with counts."""
+    if chunk.first:
+        yield ledger.embedding, 1
+    for block, count in chunk.layers:
+        yield ledger.layer(block), count
+    if chunk.last:
+        yield ledger.head, 1
+        if ledger.model.mtp_layers:
+            count = ledger.model.mtp_layers
+            yield ledger.mtp, count
+            yield ledger.layer(ledger.mtp_layer), count
+            yield ledger.embedding, count
+            yield ledger.head, count
+
+
+def build(model: Model, workload: Training, layout: Any, stack: Stack | None = None, precision: Precision | None = None) -> Ledger:
+    """The ledger of one step.
+
+    Args:
+        layout: one Layout, or a column of them. It is taken as legal (spec/rules/).
+    """
+    stack = stack or STACKS[DEFAULT_STACK]
+    precision = precision or precision_of(workload, layout)
+    sizes = Sizes(model, workload, layout, precision, stack)
+    cut = pipeline(model, layout.schedule, layout.pp, layout.virtual_stages, layout.stages, layout.recompute, layout.recompute_layers)
+    return Ledger(model, workload, layout, stack, precision, sizes, cut)
+
+
+def step_rows(stage: Stage) -> list[Row]:
+    """Rows that a rank of this stage has once per step beside its units': counts, norms, shared parameters, optimizer."""
+    ledger, s = stage.ledger, stage.ledger.sizes
+    layout = ledger.layout
+    data = shard_ranks(layout) * layout.dp_replicate
+    rows = step.token_count(s, data)
+    if s.model.moe is not None and s.model.moe.selection_bias:
+        layers = sum(count for chunk in stage.chunks for block, count in chunk.layers if block.kind.moe)
+        loads = step.expert_loads(s, data * layout.tp if layout.sp else data)
+        rows += [replace(row, times=layers) for row in loads if layers]
+    if ledger.shares_embedding and (stage.first or stage.last):
+        rows += step.tied_embedding(s)
+    if layout.schedule == "dualpipe" and layout.pp > 1:
+        rows += step.mirrored_stages(s, sum(count * (unit.shard if layout.zero else unit.numel) for unit, count in stage.units()))
+    rows += step.gradient_norm(s, data * layout.tp * layout.pp)
+    owned: Num = 0
+    for unit, count in stage.units():
+        owned = owned + count * (unit.shard if layout.zero else unit.numel)
+    return rows + step.optimizer(s, owned)

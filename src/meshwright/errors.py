@@ -9,7 +9,7 @@ An ``assert`` is for our own invariants only; a user must never see one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,14 @@ class MeshwrightError(Exception):
 
 
 class NoAnswer(MeshwrightError):
-    """The question was understood and the answer is no."""
+    """The question was understood and the answer is no.
+
+    ``answer`` is what ``--json`` prints for it, if there is more to say than the message.
+    """
+
+    def __init__(self, message: str, answer: Mapping[str, object] | None = None) -> None:
+        self.answer = answer
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, get_args
 
-from meshwright.errors import InputError, Mistake
+from meshwright.errors import InputError, Mistake, did_you_mean
 
 Kind = Literal["models", "clusters", "devices"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -35,8 +34,7 @@ def path(kind: Kind, name: str, key: str = "") -> Path:
     names = list_names(kind)
     if name.lower() in names:
         return ROOT / kind / f"{name.lower()}.toml"
-    near = get_close_matches(name.lower(), names, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"`meshwright catalog {kind}` lists them"
+    hint = did_you_mean(name.lower(), names) or f"`meshwright catalog {kind}` lists them"
     problem = f"is not in the catalog of {kind}"
     raise InputError([Mistake("catalog", key or kind, name, ", ".join(names), hint, problem)])
 

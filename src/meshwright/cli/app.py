@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from meshwright import __version__
-from meshwright.cli.mistakes import report_mistakes, usage_mistakes
+from meshwright.cli.mistakes import report_mistakes, usage_mistake
 from meshwright.cli.output import print_json
 from meshwright.errors import InputError, NoAnswer
 
@@ -53,8 +54,11 @@ class Meshwright(click.Group):
         except InputError as error:
             report_mistakes(error.mistakes, as_json)
             sys.exit(2)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.ctx.get_help(), err=True)
+            sys.exit(2)
         except click.UsageError as error:
-            report_mistakes(usage_mistakes(error), as_json)
+            report_mistakes([usage_mistake(error)], as_json)
             sys.exit(2)
         except NoAnswer as no:
             if as_json:
@@ -70,17 +74,27 @@ class Meshwright(click.Group):
             sys.exit(141)
         sys.exit(code if isinstance(code, int) else 0)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _closed_pipe():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Without this, click would exit 1 on a closed pipe, which here means "the answer is no"."""
-        try:
+        with _closed_pipe():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            _silence_stdout()
-            ctx.exit(141)
+
+
+@contextmanager
+def _closed_pipe() -> Iterator[None]:
+    """Click would exit with 1 when nobody reads any more; here that means "the answer is no"."""
+    try:
+        yield
+    except BrokenPipeError:
+        _silence_stdout()
+        raise click.exceptions.Exit(141) from None
 
 
 def _silence_stdout() -> None:
-    """Nobody reads any more: keep the interpreter from complaining when it flushes at exit."""
+    """Keep the interpreter from complaining when it flushes at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # not a real file, as under a test
@@ -88,7 +102,7 @@ def _silence_stdout() -> None:
 
 
 @click.group(cls=Meshwright, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(__version__, prog_name="meshwright")
+@click.version_option(__version__, prog_name="meshwright", message="%(prog)s %(version)s")
 def cli() -> None:
     """Plan, explain, prove, run and diagnose parallel Transformers.
 

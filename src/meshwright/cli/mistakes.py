@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from meshwright.cli.output import print_json
-from meshwright.errors import Mistake
+from meshwright.errors import Mistake, did_you_mean
 
 COMMAND_LINE = "command line"
 """Stands where the name of a file stands in other mistakes."""
@@ -22,49 +22,43 @@ def report_mistakes(mistakes: Iterable[Mistake], as_json: bool) -> None:
         click.echo(f"error: {mistake}", err=True)
 
 
-def usage_mistakes(error: click.UsageError) -> list[Mistake]:
-    """What click found wrong, in our form."""
-    where = f"see `{error.ctx.command_path} --help`" if error.ctx else ""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        commands = _commands_of(error)
-        return [Mistake(COMMAND_LINE, "COMMAND", None, commands, where, "is missing")]
+def usage_mistake(error: click.UsageError, ctx: click.Context | None = None) -> Mistake:
+    """What click found wrong, in our form; ``ctx`` is for the errors that click leaves without one."""
+    ctx = error.ctx or ctx
+    where = f"see `{ctx.command_path} --help`" if ctx else ""
     if isinstance(error, click.exceptions.NoSuchCommand):
-        hint = _did_you_mean(error.possibilities) or where
-        return [Mistake(COMMAND_LINE, error.command_name, None, _commands_of(error), hint, "is not a command")]
+        commands = _commands(ctx)
+        hint = did_you_mean(error.command_name, commands) or where
+        return Mistake(COMMAND_LINE, error.command_name, None, ", ".join(commands), hint, "is not a command")
     if isinstance(error, click.NoSuchOption):
-        hint = _did_you_mean(error.possibilities) or where
-        return [Mistake(COMMAND_LINE, error.option_name, None, _options_of(error), hint, "is not an option")]
+        options = _options(ctx)
+        hint = did_you_mean(error.option_name, options) or where
+        return Mistake(COMMAND_LINE, error.option_name, None, ", ".join(options), hint, "is not an option")
     if isinstance(error, click.MissingParameter):
-        return [Mistake(COMMAND_LINE, _name_of(error.param), None, _help_of(error.param), where, "is missing")]
+        return Mistake(COMMAND_LINE, _name(error.param), None, _help(error.param), where, "is missing")
     if isinstance(error, click.BadParameter):
-        return [Mistake(COMMAND_LINE, _name_of(error.param), None, "", where, f"is not legal: {error.message}")]
+        return Mistake(COMMAND_LINE, _name(error.param), None, "", where, f"is not legal: {error.message}")
     if isinstance(error, click.BadOptionUsage):
-        return [Mistake(COMMAND_LINE, error.option_name, None, "", where, f"is used wrongly: {error.message}")]
-    return [Mistake(COMMAND_LINE, error.ctx.info_name or "" if error.ctx else "", None, "", where, f"is used wrongly: {error.message}")]
+        return Mistake(COMMAND_LINE, error.option_name, None, "", where, f"is used wrongly: {error.message}")
+    name = (ctx.info_name if ctx else None) or "meshwright"
+    return Mistake(COMMAND_LINE, name, None, "", where, f"is used wrongly: {error.message}")
 
 
-def _did_you_mean(names: list[str] | None) -> str:
-    return f"did you mean `{names[0]}`?" if names else ""
+def _commands(ctx: click.Context | None) -> list[str]:
+    return ctx.command.list_commands(ctx) if ctx and isinstance(ctx.command, click.Group) else []
 
 
-def _commands_of(error: click.UsageError) -> str:
-    if error.ctx is None or not isinstance(error.ctx.command, click.Group):
-        return ""
-    return ", ".join(error.ctx.command.list_commands(error.ctx))
+def _options(ctx: click.Context | None) -> list[str]:
+    params = ctx.command.get_params(ctx) if ctx else []
+    return [_name(param) for param in params if isinstance(param, click.Option)]
 
 
-def _options_of(error: click.UsageError) -> str:
-    if error.ctx is None:
-        return ""
-    options = [param for param in error.ctx.command.get_params(error.ctx) if isinstance(param, click.Option)]
-    return ", ".join(max(option.opts, key=len) for option in options)
-
-
-def _name_of(param: click.Parameter | None) -> str:
+def _name(param: click.Parameter | None) -> str:
+    """``--gpus`` of an option, ``PLAN`` of an argument."""
     if param is None:
         return ""
-    return max(param.opts, key=len) if isinstance(param, click.Option) else param.make_metavar(click.Context(click.Command("")))
+    return max(param.opts, key=len) if isinstance(param, click.Option) else param.metavar or param.human_readable_name
 
 
-def _help_of(param: click.Parameter | None) -> str:
+def _help(param: click.Parameter | None) -> str:
     return (param.help or "") if isinstance(param, click.Option) else ""

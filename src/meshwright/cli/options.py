@@ -9,13 +9,12 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
 
-from meshwright.cli.mistakes import COMMAND_LINE, usage_mistakes
-from meshwright.errors import InputError, Mistake
+from meshwright.cli.mistakes import COMMAND_LINE, usage_mistake
+from meshwright.errors import InputError, Mistake, did_you_mean
 from meshwright.spec.workload import PRECISIONS
 from meshwright.units import parse_count
 
@@ -43,7 +42,7 @@ class Command(click.Command):
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as error:
-            usage = usage_mistakes(error)
+            usage = [usage_mistake(error, ctx)]
         mistakes = [*ctx.meta.get(_NOTED, ()), *usage]
         if mistakes:
             raise InputError(mistakes)
@@ -54,8 +53,9 @@ def command(**attributes: Any) -> Callable[[Callable[..., Any]], Command]:
     """``@command()`` makes a function a command, with ``--json`` as its keyword ``as_json``."""
 
     def decorate(function: Callable[..., Any]) -> Command:
-        with_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")(function)
-        return click.command(cls=Command, **attributes)(with_json)
+        made = click.command(cls=Command, **attributes)(function)
+        made.params.append(click.Option(["--json", "as_json"], is_flag=True, help="One JSON object on stdout."))
+        return made
 
     return decorate
 
@@ -120,8 +120,7 @@ class OneOf(click.ParamType[str | None]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
         if value in self.names:
             return str(value)
-        near = get_close_matches(str(value), self.names, n=1)
-        note(ctx, param, value, ", ".join(self.names), f"did you mean `{near[0]}`?" if near else "")
+        note(ctx, param, value, ", ".join(self.names), did_you_mean(str(value), self.names))
         return None
 
 

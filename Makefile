@@ -7,12 +7,14 @@ TORCH := torch==2.13.0
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 DOCS = README.md $(shell find docs -name '*.md')
-COG = $(BIN)/cog -I docs --markers='[[[cog ]]] [[[end]]]'
+COG = $(BIN)/python -m cogapp -I docs --verbosity=1
 
 DEMO_JOB := llama-3.1-70b --cluster h100-sxm --gpus 64 --seq 8192 --batch 512
 DEMO_PLAN := build/demo/plan.toml
 
 .DEFAULT_GOAL := help
+# The checks run in the order they are listed, whatever -j says.
+.NOTPARALLEL:
 .PHONY: help setup check lint docs-check fix test test-dist docs bench demo clean
 
 help:  ## list the targets

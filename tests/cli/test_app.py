@@ -101,7 +101,7 @@ def test_a_closed_pipe_is_not_the_answer_no():
 @pytest.mark.parametrize(
     ("args", "key", "legal", "hint"),
     [
-        (["faill"], "faill", "fail", "did you mean `fail`?"),
+        (["fai"], "fai", "fail", "did you mean `fail`?"),
         (["fail", "--gpu", "8"], "--gpu", "--gpus, --nodes, --json, --help", "did you mean `--gpus`?"),
         (["fail"], "--gpus", "", "see `meshwright fail --help`"),
         (["fail", "--gpus"], "--gpus", "", "see `meshwright fail --help`"),

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from meshwright import catalog
 from meshwright.errors import InputError
 
+DEVICE = """
+memory_bytes = "80GiB"
+hbm_bandwidth_bytes_per_s = 3.35e12
+[peak_flops_per_s]
+bf16 = 989.4e12
+fp8 = 2e15
+int8 = 2e15
+"""
+
+CLUSTER = """
+device = "h100"
+[[tiers]]
+name = "nvlink"
+size = 8
+bandwidth_bytes_per_s = 450e9
+[[tiers]]
+name = "rail"
+bandwidth_bytes_per_s = 50e9
+"""
+
 FILES = {
     "models/llama-2-13b.toml": 'source = "a paper"\nhidden_size = 5120\n',
     "models/llama-2-7b.toml": 'source = "a paper"\nhidden_size = 4096\n',
     "models/llama-2-70b.toml": 'source = "a paper"\nhidden_size = 8192\n',
-    "devices/h100.toml": "memory_bytes = 85899345920\nhbm_bandwidth_bytes_per_s = 3.35e12\n[peak_flops_per_s]\nbf16 = 989.4e12\n",
-    "clusters/pod.toml": 'device = "h100"\n[[tiers]]\nname = "nvlink"\n[[tiers]]\nname = "rail"\n',
+    "devices/h100.toml": DEVICE,
+    "clusters/pod.toml": CLUSTER,
 }
 
 
@@ -55,18 +76,17 @@ def test_the_command_lists_names_and_figures_with_units(small, meshwright):
         ["llama-2-13b", "5,120"],
         ["llama-2-70b", "8,192"],
     ]
-    device = meshwright("catalog", "devices").stdout.splitlines()[-1]
-    assert device.split() == ["h100", "80", "GiB", "3350", "GB/s", "bf16", "989T"]
-    assert meshwright("catalog", "clusters").stdout.splitlines()[-1].split() == ["pod", "h100", "nvlink", "<", "rail"]
+    header, _, device = meshwright("catalog", "devices").stdout.splitlines()[2:]
+    assert re.split("  +", header) == ["name", "memory", "hbm bandwidth", "peak flops"]
+    assert re.split("  +", device) == ["h100", "80 GiB", "3350 GB/s", "bf16 989T, fp8/int8 2P"]
+    cluster = meshwright("catalog", "clusters").stdout.splitlines()[-1]
+    assert re.split("  +", cluster) == ["pod", "h100", "nvlink 8 x 450 GB/s < rail 50 GB/s"]
 
 
 def test_the_command_gives_everything_as_json(small, meshwright):
-    answer = json.loads(meshwright("catalog", "devices", "--json").stdout)
-    assert answer == {
-        "devices": [
-            {"name": "h100", "memory_bytes": 85899345920, "hbm_bandwidth_bytes_per_s": 3.35e12, "peak_flops_per_s": {"bf16": 989.4e12}}
-        ]
-    }
+    peaks = {"bf16": 989.4e12, "fp8": 2e15, "int8": 2e15}
+    device = {"name": "h100", "memory_bytes": 80 * 2**30, "hbm_bandwidth_bytes_per_s": 3.35e12, "peak_flops_per_s": peaks}
+    assert json.loads(meshwright("catalog", "devices", "--json").stdout) == {"devices": [device]}
 
 
 def test_an_unknown_kind_is_the_users_mistake(meshwright):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from meshwright.schedule import placement
+from meshwright.schedule.build import placement
 from meshwright.spec.model import LayerKind, Model
 
 

@@ -9,11 +9,11 @@ An ``assert`` is for our own invariants only; a user must never see one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-__all__ = ["InputError", "MeshwrightError", "Mistake", "Mistakes", "NoAnswer"]
+__all__ = ["InputError", "MeshwrightError", "Mistake", "Mistakes", "NoAnswer", "did_you_mean"]
 
 
 class MeshwrightError(Exception):
@@ -21,7 +21,14 @@ class MeshwrightError(Exception):
 
 
 class NoAnswer(MeshwrightError):
-    """The question was understood and the answer is no."""
+    """The question was understood and the answer is no.
+
+    ``answer`` is what ``--json`` prints for it, if there is more to say than the message.
+    """
+
+    def __init__(self, message: str, answer: Mapping[str, object] | None = None) -> None:
+        self.answer = answer
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +52,8 @@ class Mistake:
     problem: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.file}: " if self.file else ""
-        what = f"`{self.key}`" if self.key else "the file"
+        where = f"{_printable(self.file)}: " if self.file else ""
+        what = f"`{_printable(self.key)}`" if self.key else "the file"
         value = "" if self.value is None else f" = {_short(self.value)}"
         problem = f" {self.problem}" if self.problem else " is not legal"
         lines = [f"{where}{what}{value}{problem}"]
@@ -59,7 +66,7 @@ class Mistake:
     def as_json(self) -> dict[str, object]:
         """The keys of DESIGN section 7, plus ``problem``."""
         value = self.value
-        if not isinstance(value, str | int | bool | type(None)):
+        if not isinstance(value, str | int | bool | type(None)) or (isinstance(value, int) and abs(value) >= 1 << 63):
             value = _short(value)
         return {
             "file": self.file,
@@ -115,6 +122,24 @@ class Mistakes:
             raise InputError(self.found)
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint that names the entry of ``known`` that is nearest to ``word``, "" if none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean `{_printable(near[0])}`?" if near else ""
+
+
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers of more than 4,300 digits
+        text = "a number of thousands of digits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _printable(text: str) -> str:
+    """A user's own word, which may hold anything, made safe for a terminal."""
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode("ascii")
+    return text if len(text) <= 300 else f"{text[:297]}..."

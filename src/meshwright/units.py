@@ -83,9 +83,7 @@ def format_count(count: float) -> str:
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
     if value == 0:
         return f"0 {steps[-1][1]}".strip()
-    for size, unit in steps:
-        if abs(value) >= size:
-            break
+    size, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     scaled = value / size
     digits = f"{scaled:.0f}" if scaled >= 999.5 or scaled == int(scaled) else f"{scaled:.3g}"
     return f"{digits} {unit}".strip()

@@ -1,0 +1,1 @@
+"""What the library found, as text and files. Nothing here computes a number that is not in its input."""

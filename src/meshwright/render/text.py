@@ -1,0 +1,72 @@
+"""Tables as text, over rich (imported late: it takes longer to load than most questions to answer).
+
+On a terminal a table takes the terminal's width and has bold headers; in a pipe, under NO_COLOR and in the docs it is
+plain text of a fixed width, so that its lines can be compared.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WIDTH = 120
+"""Columns of a table that does not go to a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its header, whether it is set to the right (numbers), and whether a long cell may be folded."""
+
+    header: str
+    right: bool = False
+    fold: bool = True
+
+
+def table(
+    title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[object]], *, notes: Sequence[str] = (), width: int | None = None
+) -> str:
+    """A table as text, without a newline at its end.
+
+    Args:
+        title: one line above it, "" for none.
+        columns: a Column, or only its header.
+        rows: cells of each row, in the columns' order; None is an empty cell.
+        notes: lines below it.
+        width: columns of text to use, in place of the terminal's or WIDTH.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shape = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        spec = Column(column) if isinstance(column, str) else column
+        shape.add_column(Text(spec.header), justify="right" if spec.right else "left", overflow="fold", no_wrap=not spec.fold)
+    for row in rows:
+        # Text, not str: cells such as `bf16[B/dp, S]` are not rich's markup.
+        shape.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    parts: list[object] = [Text(title, style="bold"), Text("")] if title else []
+    return _print([*parts, shape, *(Text(note) for note in notes)], width)
+
+
+def _print(parts: Sequence[object], width: int | None) -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    styled = terminal and "NO_COLOR" not in os.environ
+    console = Console(
+        file=StringIO(),
+        width=width if width or terminal else WIDTH,
+        force_terminal=styled,
+        no_color=not styled,
+        highlight=False,
+        emoji=False,
+    )
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))

@@ -1,0 +1,96 @@
+"""Finding entries of the catalog, and the command that lists them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from meshwright import catalog
+from meshwright.errors import InputError
+
+DEVICE = """
+memory_bytes = "80GiB"
+hbm_bandwidth_bytes_per_s = 3.35e12
+[peak_flops_per_s]
+bf16 = 989.4e12
+fp8 = 2e15
+int8 = 2e15
+"""
+
+CLUSTER = """
+device = "h100"
+[[tiers]]
+name = "nvlink"
+size = 8
+bandwidth_bytes_per_s = 450e9
+[[tiers]]
+name = "rail"
+bandwidth_bytes_per_s = 50e9
+"""
+
+FILES = {
+    "models/llama-2-13b.toml": 'source = "a paper"\nhidden_size = 5120\n',
+    "models/llama-2-7b.toml": 'source = "a paper"\nhidden_size = 4096\n',
+    "models/llama-2-70b.toml": 'source = "a paper"\nhidden_size = 8192\n',
+    "devices/h100.toml": DEVICE,
+    "clusters/pod.toml": CLUSTER,
+}
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A catalog of a few entries in place of ours."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_names_are_listed_by_size(small):
+    assert catalog.list_names("models") == ("llama-2-7b", "llama-2-13b", "llama-2-70b")
+
+
+def test_an_entry_is_found_in_any_case(small):
+    assert catalog.path("models", "Llama-2-7B") == small / "models" / "llama-2-7b.toml"
+
+
+@pytest.mark.parametrize("name", ["llama-2-8b", "../models/llama-2-7b", "", "llama-2-7b.toml", "llama-2-7b\x00"])
+def test_an_unknown_name_lists_the_known_ones(name, small):
+    with pytest.raises(InputError) as error:
+        catalog.path("models", name, key="MODEL")
+    (mistake,) = error.value.mistakes
+    assert (mistake.key, mistake.value, mistake.legal) == ("MODEL", name, "llama-2-7b, llama-2-13b, llama-2-70b")
+
+
+def test_a_near_miss_gets_a_suggestion(small):
+    with pytest.raises(InputError, match="did you mean `llama-2-70b`"):
+        catalog.path("models", "lama-2-70b")
+
+
+def test_the_command_lists_names_and_figures_with_units(small, meshwright):
+    assert [line.split() for line in meshwright("catalog", "models").stdout.splitlines()[2:]][2:] == [
+        ["llama-2-7b", "4,096"],
+        ["llama-2-13b", "5,120"],
+        ["llama-2-70b", "8,192"],
+    ]
+    header, _, device = meshwright("catalog", "devices").stdout.splitlines()[2:]
+    assert re.split("  +", header) == ["name", "memory", "hbm bandwidth", "peak flops"]
+    assert re.split("  +", device) == ["h100", "80 GiB", "3350 GB/s", "bf16 989T, fp8/int8 2P"]
+    cluster = meshwright("catalog", "clusters").stdout.splitlines()[-1]
+    assert re.split("  +", cluster) == ["pod", "h100", "nvlink 8 x 450 GB/s < rail 50 GB/s"]
+
+
+def test_the_command_gives_everything_as_json(small, meshwright):
+    peaks = {"bf16": 989.4e12, "fp8": 2e15, "int8": 2e15}
+    device = {"name": "h100", "memory_bytes": 80 * 2**30, "hbm_bandwidth_bytes_per_s": 3.35e12, "peak_flops_per_s": peaks}
+    assert json.loads(meshwright("catalog", "devices", "--json").stdout) == {"devices": [device]}
+
+
+def test_an_unknown_kind_is_the_users_mistake(meshwright):
+    result = meshwright("catalog", "model", "--json")
+    assert result.exit_code == 2
+    (mistake,) = json.loads(result.stdout)["errors"]
+    assert (mistake["value"], mistake["legal"], mistake["hint"]) == ("model", "models, clusters, devices", "did you mean `models`?")

@@ -1,0 +1,21 @@
+"""Ranks <-> coordinates, groups, and the network tier that a group spans. Pure integers; knows neither model nor cluster."""
+
+from meshwright.mesh.groups import Groups, Mesh
+from meshwright.mesh.legs import AXES, COMPOSITES, EXPERT_AXES, Degrees, Leg, fold_is_regular, legs, strides
+from meshwright.mesh.tiers import members_per_unit, tier_of_legs, tier_spanned
+
+__all__ = [
+    "AXES",
+    "COMPOSITES",
+    "EXPERT_AXES",
+    "Degrees",
+    "Groups",
+    "Leg",
+    "Mesh",
+    "fold_is_regular",
+    "legs",
+    "members_per_unit",
+    "strides",
+    "tier_of_legs",
+    "tier_spanned",
+]

@@ -1,0 +1,108 @@
+"""Read a TOML or JSON file that a user wrote: a dictionary comes back, or an InputError that says what is wrong with it.
+
+Typed reading of the dictionary's keys is in spec/tables.py.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import InputError, Mistake
+
+__all__ = ["parse_json", "parse_toml", "read_json", "read_text", "read_toml"]
+
+LARGEST_FILE_BYTES = 16 << 20
+"""Hand-written inputs and Hugging Face configs stay below 1 MiB; what is larger is another kind of file."""
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The tables of a TOML file. Raises InputError: it cannot be read, or is not TOML."""
+    return parse_toml(read_text(path, "a TOML file"), str(path))
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The object of a JSON file. Raises InputError: it cannot be read, is not JSON, or not an object."""
+    return parse_json(read_text(path, "a JSON file"), str(path))
+
+
+def parse_toml(text: str, file: str) -> dict[str, object]:
+    """TOML text as a dictionary; ``file`` is named in mistakes."""
+    values: dict[str, object] = _parse(tomllib.loads, text, file, "TOML")
+    return values
+
+
+def parse_json(text: str, file: str) -> dict[str, object]:
+    """JSON text as a dictionary; a key that is given twice, NaN and Infinity are mistakes as well."""
+    values = _parse(_loads_json, text, file, "JSON")
+    if not isinstance(values, dict):
+        raise _mistake(file, "a JSON object: { ... }", f"is JSON, but holds {_kind(values)}")
+    return values
+
+
+def read_text(path: Path, legal: str) -> str:
+    """The text of a UTF-8 file. Raises InputError where there is none; ``legal`` says what the file should be."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise _mistake(str(path), legal, "does not exist", _hint_missing(path)) from None
+    except IsADirectoryError:
+        raise _mistake(str(path), legal, "is a folder") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _mistake(str(path), legal, f"cannot be read: {reason}") from None
+    if len(data) > LARGEST_FILE_BYTES:
+        raise _mistake(str(path), f"at most {LARGEST_FILE_BYTES >> 20} MiB", "is too large", "is it the right file?")
+    try:
+        return data.decode("utf-8-sig")  # editors on Windows write a byte order mark
+    except UnicodeDecodeError as error:
+        raise _mistake(str(path), legal, f"is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}") from None
+
+
+def _parse(loads: Callable[[str], Any], text: str, file: str, language: str) -> Any:
+    try:
+        return loads(text)
+    except RecursionError:
+        raise _mistake(file, language, "is nested too deeply") from None
+    except ValueError as error:  # syntax, and numbers of thousands of digits
+        raise _mistake(file, language, f"is not {language}: {error}") from None
+
+
+def _loads_json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"the key {key!r} is given twice")
+        values[key] = value
+    return values
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _kind(value: object) -> str:
+    return {list: "an array", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+
+
+def _hint_missing(path: Path) -> str:
+    """The nearest name beside it, if there is one."""
+    from difflib import get_close_matches
+
+    try:
+        near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    except (OSError, ValueError):
+        return ""
+    return f"did you mean `{path.parent / near[0]}`?" if near else ""
+
+
+def _mistake(file: str, legal: str, problem: str, hint: str = "") -> InputError:
+    return InputError([Mistake(file, "", None, legal, hint, problem)])

@@ -126,8 +126,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint that names the entry of ``known`` that is nearest to ``word``, "" if none is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=1)
-    return f"did you mean `{_printable(near[0])}`?" if near else ""
+    if not word or len(word) > 100:  # nobody mistypes that far, and the comparison is quadratic
+        return ""
+    names = {name.lower(): name for name in known}
+    lower = word.lower()
+    near = get_close_matches(lower, names, n=1) or [name for name in names if name.startswith(lower) or lower.startswith(name)]
+    return f"did you mean `{names[near[0]]}`?" if near else ""
 
 
 def _short(value: object) -> str:

@@ -39,6 +39,8 @@ class Tier:
     Attributes:
         size: GPUs in one unit of this tier; None for the outermost, which holds any number.
         bandwidth_bytes_per_s: per direction and GPU into this tier (the GPU's share of the node's NICs).
+        pair_bandwidth_bytes_per_s: where GPUs are wired to each other and not to a switch (xGMI, NVLink of the DGX-1), what
+            one pair gets per direction: a group of n ranks moves at most n-1 times that. None behind a switch.
         latency_s: of one message step between two GPUs of this tier.
         oversubscription: 1 for a full-bisection fabric; 2 halves what each GPU gets when all send at once.
         in_network_reduction: an all_reduce needs one pass through the switch (NVLS, SHARP).
@@ -50,6 +52,7 @@ class Tier:
     latency_s: float
     oversubscription: float = 1.0
     in_network_reduction: bool = False
+    pair_bandwidth_bytes_per_s: float | None = None
     source: str = ""
 
     @property

@@ -67,9 +67,16 @@ class Table:
         return self._read(key, default, convert, low, _range_words("a whole number", low, high), _unquote)
 
     def number(
-        self, key: str, default: T = REQUIRED, *, low: float = -math.inf, high: float = math.inf, above: float | None = None
+        self,
+        key: str,
+        default: T = REQUIRED,
+        *,
+        low: float = -math.inf,
+        high: float = math.inf,
+        above: float | None = None,
+        unit: str = "",
     ) -> float | T:
-        """A finite number from ``low`` to ``high``, and above ``above`` if that is given."""
+        """A finite number from ``low`` to ``high``, and above ``above`` if that is given; ``unit`` is the hint if it is not."""
 
         def convert(value: object) -> float | None:
             number = _finite(value)
@@ -78,7 +85,7 @@ class Table:
             return number
 
         legal = _range_words("a finite number", low, high, above)
-        return self._read(key, default, convert, 1.0, legal, _unquote)
+        return self._read(key, default, convert, 1.0, legal, lambda value: _unquote(value) or unit)
 
     def byte_count(self, key: str, default: T = REQUIRED, *, low: int = 1, high: int = 1 << 50) -> int | T:
         """Bytes: a whole number (80e9 is one), or text with a unit such as "80GiB"."""

@@ -1,11 +1,14 @@
 """Read a TOML or JSON file that a user wrote: a dictionary comes back, or an InputError that says what is wrong with it.
 
-Typed reading of the dictionary's keys is in spec/tables.py.
+Typed reading of the dictionary's keys is in spec/tables.py. Writing is here too, since what may be wrong with a path is
+the same: a file is written whole or not at all.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any
 
 from meshwright.errors import InputError, Mistake
 
-__all__ = ["parse_json", "parse_toml", "read_json", "read_text", "read_toml"]
+__all__ = ["parse_json", "parse_toml", "read_json", "read_text", "read_toml", "write_text"]
 
 LARGEST_FILE_BYTES = 16 << 20
 """Hand-written inputs and Hugging Face configs stay below 1 MiB; what is larger is another kind of file."""
@@ -61,6 +64,29 @@ def read_text(path: Path, legal: str) -> str:
         return data.decode("utf-8-sig")  # editors on Windows write a byte order mark
     except UnicodeDecodeError as error:
         raise _mistake(str(path), legal, f"is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole: into a new file beside it, which then takes its name. Raises InputError where that cannot be."""
+    target = Path(os.path.realpath(path))  # through a symbolic link, which stays
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        if target.is_dir():
+            raise IsADirectoryError
+        with part.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, target)
+    except FileNotFoundError:
+        raise _mistake(str(path), "a file in a folder that exists", f"cannot be written: there is no folder {target.parent}") from None
+    except IsADirectoryError:
+        raise _mistake(str(path), "the name of a file", "is a folder") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _mistake(str(path), "a file that can be written", f"cannot be written: {reason}") from None
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _parse(loads: Callable[[str], Any], text: str, file: str, language: str) -> Any:

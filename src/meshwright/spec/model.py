@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+LARGEST_LAYERS = 10**5
+LARGEST_SIZE = 10**8
+"""No size of a model is larger; what is, is a slip of the keyboard."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mla:

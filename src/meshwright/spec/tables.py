@@ -16,7 +16,7 @@
 Where a key is missing or wrong, a reader notes the mistake and returns the default, or a stand-in of the right type: use it
 for nothing but to go on looking for mistakes. A JSON ``null`` counts as absent. ``true`` is never a number.
 ``key in table`` asks without reading; it also counts as knowing the key. Readers: ``integer number byte_count flag text
-choice integers table tables``.
+choice integers texts scalar table tables``.
 """
 
 from __future__ import annotations
@@ -134,6 +134,28 @@ class Table:
 
         nothing: tuple[int, ...] = ()
         return self._read(key, default, convert, nothing, _range_words("an array of whole numbers, each", low, high))
+
+    def texts(self, key: str, default: T = REQUIRED) -> tuple[str, ...] | T:
+        """An array of printable texts, which may be empty."""
+
+        def convert(value: object) -> tuple[str, ...] | None:
+            return tuple(value) if isinstance(value, list) and all(isinstance(v, str) and v.isprintable() for v in value) else None
+
+        nothing: tuple[str, ...] = ()
+        return self._read(key, default, convert, nothing, "an array of printable texts in quotes")
+
+    def scalar(self, key: str) -> bool | int | float | str | tuple[float, ...]:
+        """One value of any kind: true or false, a finite number, printable text, or an array of finite numbers."""
+
+        def convert(value: object) -> bool | int | float | str | tuple[float, ...] | None:
+            if isinstance(value, list):
+                return tuple(value) if all(_finite(item) is not None for item in value) else None
+            if isinstance(value, str):
+                return value if value.isprintable() else None
+            return value if isinstance(value, bool | int | float) and (isinstance(value, bool) or _finite(value) is not None) else None
+
+        zero: bool | int | float | str | tuple[float, ...] = 0
+        return self._read(key, REQUIRED, convert, zero, "true or false, a finite number, text, or an array of finite numbers")
 
     def table(self, key: str, *, required: bool = True) -> Table | None:
         """A table inside this one; None where there is none."""

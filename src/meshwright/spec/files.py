@@ -68,25 +68,34 @@ def read_text(path: Path, legal: str) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole: into a new file beside it, which then takes its name. Raises InputError where that cannot be."""
-    target = Path(os.path.realpath(path))  # through a symbolic link, which stays
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
+        target = Path(os.path.realpath(path))  # through a symbolic link, which stays
         if target.is_dir():
             raise IsADirectoryError
-        with part.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, target)
+        _replace(target, text)
     except FileNotFoundError:
-        raise _mistake(str(path), "a file in a folder that exists", f"cannot be written: there is no folder {target.parent}") from None
+        raise _mistake(str(path), "a file in a folder that exists", f"cannot be written: there is no folder {path.parent}") from None
     except IsADirectoryError:
         raise _mistake(str(path), "the name of a file", "is a folder") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise _mistake(str(path), "a file that can be written", f"cannot be written: {reason}") from None
-    finally:
-        part.unlink(missing_ok=True)
+
+
+def _replace(target: Path, text: str) -> None:
+    part = target.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with part.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, target)
+    except BaseException:
+        try:
+            part.unlink()
+        except OSError:
+            pass  # it was never made; what is wrong with the path is told by the first error
+        raise
 
 
 def _parse(loads: Callable[[str], Any], text: str, file: str, language: str) -> Any:

@@ -135,11 +135,12 @@ def _peaks_of(table: Table) -> tuple[tuple[str, float], ...]:
     if inner is None:
         return ()
     low, high = PEAK_BOUNDS
-    peaks = tuple((dtype, inner.number(dtype, low=low, high=high, unit=PEAK_UNIT)) for dtype in DTYPE_BYTES if dtype in inner)
+    known = [dtype for dtype in DTYPE_BYTES if dtype in inner]
+    peaks = {dtype: inner.number(dtype, low=low, high=high, unit=PEAK_UNIT) for dtype in known}
     inner.refuse_unread(DTYPE_HINTS)
     if not inner.values:
         table.note("peak_flops_per_s", "at least one dense peak, e.g. bf16 = 989e12", problem="is empty")
-    return peaks
+    return tuple((dtype, peaks[dtype]) for dtype in inner if dtype in peaks)  # in the order of the file
 
 
 def _tiers_of(table: Table) -> list[Tier]:

@@ -41,7 +41,7 @@ def _plain(value: Any, hint: Any, special: dict[type, Callable[[Any], Any]]) -> 
     if dataclasses.is_dataclass(value):
         return to_table(value, special)
     if kind == PAIRS:
-        return {key: _plain(item, Any, special) for key, item in value}
+        return {_printable(key): _plain(item, Any, special) for key, item in value}
     if kind is tuple and inner in special:
         return special[inner](value)
     if isinstance(value, tuple):
@@ -103,7 +103,7 @@ def _read_tuple(table: Table, key: str, inner: Any, special: dict[type, Callable
 
 def _read_pairs(table: Table, key: str) -> tuple[tuple[str, Any], ...]:
     nested = table.table(key, required=False)
-    return () if nested is None else tuple((name, nested.scalar(name)) for name in nested)
+    return () if nested is None else tuple((name, nested.scalar(name)) for name in nested.own_keys())
 
 
 def _kind_of(hint: Any) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ from meshwright.spec.layout import Layout, parse_layout
 from meshwright.spec.load_cluster import read_cluster
 from meshwright.spec.model import LayerKind, Model
 from meshwright.spec.plain_data import from_table, to_table
+from meshwright.spec.stack import STACKS
 from meshwright.spec.tables import Table
 from meshwright.spec.toml_writer import toml_text
 from meshwright.spec.workload import PRECISIONS, Decode, Prefill, Training
@@ -43,7 +44,7 @@ class Plan:
     """One layout of one model on one cluster, for one workload.
 
     Attributes:
-        stack: the framework that the plan is for ("megatron", ...), "" for none in particular.
+        stack: the name of the stack that the plan is for (spec/stack.py), "" for none in particular.
         memory_fraction: part of the device's memory that may be filled.
         versions: (name, version) of what made the plan.
     """
@@ -88,7 +89,7 @@ def read_plan(values: Mapping[str, Any], file: str) -> Plan:
         table = Table(values, mistakes)
         _check_format(table)
         _check_hash(table)
-        stack = table.text("stack", "")
+        stack = table.choice("stack", STACKS, "")
         memory_fraction = table.number("memory_fraction", above=0.0, high=1.0)
         versions = _read_versions(table)
         workload = _read_workload(table)
@@ -150,7 +151,7 @@ def _check_hash(table: Table) -> None:
 
 def _read_versions(table: Table) -> tuple[tuple[str, str], ...]:
     inner = table.table("versions", required=False)
-    return () if inner is None else tuple((name, inner.text(name)) for name in inner)
+    return () if inner is None else tuple((name, inner.text(name)) for name in inner.own_keys())
 
 
 def _read_workload(table: Table) -> Workload | None:

@@ -15,8 +15,8 @@
 
 Where a key is missing or wrong, a reader notes the mistake and returns the default, or a stand-in of the right type: use it
 for nothing but to go on looking for mistakes. A JSON ``null`` counts as absent. ``true`` is never a number.
-``key in table`` asks without reading; it also counts as knowing the key. Readers: ``integer number byte_count flag text
-choice integers texts scalar table tables``.
+``key in table`` asks without reading; it also counts as knowing the key. ``own_keys`` is for tables whose
+keys the user names. Readers: ``integer number byte_count flag text choice integers texts scalar table tables``.
 """
 
 from __future__ import annotations
@@ -57,6 +57,13 @@ class Table:
     def __iter__(self) -> Iterator[str]:
         """The keys that the user wrote."""
         return iter(self.values)
+
+    def own_keys(self) -> list[str]:
+        """The keys of a table in which the user names them; one that is no printable text is a mistake."""
+        for key in self.values:
+            if not key.strip() or not key.isprintable():
+                self.note(key, "printable text", problem="is no name for a key")
+        return [key for key in self.values if key not in self._wrong]
 
     def integer(self, key: str, default: T = REQUIRED, *, low: int = 1, high: int = LARGEST_SIZE) -> int | T:
         """A whole number from ``low`` to ``high``; 8.0 is not one."""

@@ -1,0 +1,197 @@
+"""A user's own cluster file: what is read, and every mistake in it, told together."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.spec.files import parse_toml
+from meshwright.spec.load_cluster import load_device, read_cluster, resolve_cluster
+
+OWN = """
+name = "own"
+num_gpus = 64
+source = "measured, 2025"
+
+[device]
+name = "chip"
+memory_bytes = "80GiB"
+hbm_bandwidth_bytes_per_s = 3350e9
+reserved_bytes = 2e9
+peak_flops_per_s = { fp8 = 1979e12, bf16 = 989e12 }
+
+[[tiers]]
+name = "nvlink"
+size = 8
+bandwidth_bytes_per_s = 450_000_000_000
+latency_s = 1e-6
+in_network_reduction = true
+
+[[tiers]]
+name = "spine"
+bandwidth_bytes_per_s = 50e9
+latency_s = 0
+oversubscription = 2
+sources = { latency_s = "ideal" }
+"""
+
+
+def mistakes_of(text):
+    with pytest.raises(InputError) as caught:
+        read_cluster(parse_toml(text, "own.toml"), "own.toml", default_name="own")
+    assert all(mistake.file == "own.toml" for mistake in caught.value.mistakes)
+    return {mistake.key: mistake for mistake in caught.value.mistakes}
+
+
+def with_line(old, new):
+    assert old in OWN
+    return OWN.replace(old, new, 1)
+
+
+def test_a_cluster_with_a_device_of_its_own(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(OWN)
+    cluster = resolve_cluster(str(path))
+    assert (cluster.name, cluster.num_gpus, cluster.source, cluster.gpus_per_node) == ("own", 64, "measured, 2025", 8)
+    assert cluster.device.memory_bytes == 80 << 30 and cluster.device.reserved_bytes == 2 * 10**9
+    assert cluster.device.peak_flops_per_s == (("fp8", 1979e12), ("bf16", 989e12))
+    inner, outer = cluster.tiers
+    assert (inner.size, inner.bandwidth_bytes_per_s, inner.latency_s, inner.in_network_reduction) == (8, 450e9, 1e-6, True)
+    assert (outer.size, outer.loaded_bandwidth_bytes_per_s, outer.source) == (None, 25e9, "latency_s: ideal")
+
+
+def test_a_device_of_the_catalog_and_the_file_as_name(tmp_path, monkeypatch):
+    text = OWN.replace('name = "own"', "").split("[device]")[0] + 'device = "h100-sxm"\n[[tiers]]' + OWN.split("[[tiers]]", 1)[1]
+    (tmp_path / "pod").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    cluster = resolve_cluster("pod")  # a file without .toml is found where it is
+    assert cluster.name == "pod" and cluster.device == load_device("h100-sxm")
+
+
+def test_a_name_of_the_catalog_wins_over_a_folder(tmp_path, monkeypatch):
+    os.mkdir(tmp_path / "l40s")
+    monkeypatch.chdir(tmp_path)
+    assert resolve_cluster("L40S").name == "l40s"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("h100-smx", "is not in the catalog of clusters", "did you mean `h100-sxm`?"),
+        ("gb200", "is not in the catalog of clusters", "did you mean `gb200-nvl72`?"),
+        ("", "is empty", ""),
+        ("./h100-sxm", "does not exist", ""),
+        ("gone.toml", "does not exist", ""),
+        ("/", "is a folder", ""),
+        ("\0", "is not in the catalog of clusters", "`meshwright catalog clusters` lists them"),
+    ],
+)
+def test_neither_name_nor_file(text, problem, hint):
+    with pytest.raises(InputError) as caught:
+        resolve_cluster(text)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.problem, mistake.hint) == (problem, hint)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("bandwidth_bytes_per_s = 50e9", "bandwidth_bytes_per_s = 0", "tiers[1].bandwidth_bytes_per_s"),
+        ("bandwidth_bytes_per_s = 50e9", "bandwidth_bytes_per_s = -50e9", "tiers[1].bandwidth_bytes_per_s"),
+        ("bandwidth_bytes_per_s = 50e9", "bandwidth_bytes_per_s = inf", "tiers[1].bandwidth_bytes_per_s"),
+        ("bandwidth_bytes_per_s = 50e9", "bandwidth_bytes_per_s = 50", "tiers[1].bandwidth_bytes_per_s"),
+        ("bandwidth_bytes_per_s = 50e9", "", "tiers[1].bandwidth_bytes_per_s"),
+        ("latency_s = 1e-6", "latency_s = nan", "tiers[0].latency_s"),
+        ("latency_s = 1e-6", "latency_s = -1e-6", "tiers[0].latency_s"),
+        ("latency_s = 1e-6", "latency_s = 3", "tiers[0].latency_s"),
+        ("latency_s = 1e-6", "latency_s = '1us'", "tiers[0].latency_s"),
+        ("oversubscription = 2", "oversubscription = 0.5", "tiers[1].oversubscription"),
+        ("in_network_reduction = true", "in_network_reduction = 1", "tiers[0].in_network_reduction"),
+        ("size = 8", "size = 8.0", "tiers[0].size"),
+        ("size = 8", "size = 1", "tiers[0].size"),
+        ("size = 8", "size = 100_000_001", "tiers[0].size"),
+        ("size = 8", "", "tiers[0].size"),
+        ("size = 8", "size = 8\npair_bandwidth_bytes_per_s = 500e9", "tiers[0].pair_bandwidth_bytes_per_s"),
+        ("num_gpus = 64", "num_gpus = 0", "num_gpus"),
+        ("num_gpus = 64", "num_gpus = true", "num_gpus"),
+        ('memory_bytes = "80GiB"', "memory_bytes = 80", "device.memory_bytes"),
+        ('memory_bytes = "80GiB"', "memory_bytes = 1979-05-27", "device.memory_bytes"),
+        ("reserved_bytes = 2e9", 'reserved_bytes = "80GiB"', "device.reserved_bytes"),
+        ("reserved_bytes = 2e9", "reserved_bytes = -1", "device.reserved_bytes"),
+        ("bf16 = 989e12", "bf16 = 989", "device.peak_flops_per_s.bf16"),
+        ("bf16 = 989e12", "bfloat16 = 989e12", "device.peak_flops_per_s.bfloat16"),
+        ("{ fp8 = 1979e12, bf16 = 989e12 }", "{}", "device.peak_flops_per_s"),
+        ("{ fp8 = 1979e12, bf16 = 989e12 }", "989e12", "device.peak_flops_per_s"),
+        ('name = "chip"', 'name = ""', "device.name"),
+        ('name = "chip"', 'name = "chip"\nflops = 1', "device.flops"),
+        ("sources = { latency_s =", "sources = { bandwith =", "tiers[1].sources.bandwith"),
+        ("[device]", "[devise]", "device"),
+        ('name = "own"', 'name = "own"\ntier = 3', "tier"),
+    ],
+)
+def test_one_mistake(old, new, key):
+    found = mistakes_of(with_line(old, new))
+    assert key in found
+    assert len(found) == 1 or old == "[device]"  # an unknown table, and the missing one
+    assert found[key].legal
+
+
+def test_hints_say_the_unit_and_the_right_key():
+    assert "450 GB/s is 450e9" in mistakes_of(with_line("= 50e9", "= 50"))["tiers[1].bandwidth_bytes_per_s"].hint
+    assert "3e-6" in mistakes_of(with_line("latency_s = 1e-6", "latency_s = 3"))["tiers[0].latency_s"].hint
+    found = mistakes_of(with_line("bandwidth_bytes_per_s = 50e9", "bandwidth = 50e9"))
+    assert "bandwidth_bytes_per_s" in found["tiers[1].bandwidth"].hint
+    assert mistakes_of(with_line("bf16 = 989e12", "fp16 = 989e12"))["device.peak_flops_per_s.fp16"].hint == "did you mean `float16`?"
+    assert mistakes_of(OWN.replace("[device]", "[devise]"))["devise"].hint == "did you mean `device`?"
+
+
+def test_all_mistakes_are_told_together():
+    text = OWN.replace("num_gpus = 64", "num_gpus = -1").replace("latency_s = 1e-6", "latency_s = inf").replace('"80GiB"', "nan")
+    assert list(mistakes_of(text)) == ["device.memory_bytes", "num_gpus", "tiers[0].latency_s"]
+
+
+MIDDLE = '\n[[tiers]]\nname = "leaf"\nsize = {}\nbandwidth_bytes_per_s = 50e9\nlatency_s = 2e-6\n\n[[tiers]]\nname = "spine"'
+
+
+def with_leaf(size):
+    return OWN.replace('\n[[tiers]]\nname = "spine"', MIDDLE.format(size))
+
+
+def test_tiers_of_any_depth():
+    cluster = read_cluster(parse_toml(with_leaf(256), ""), "")
+    assert [tier.size for tier in cluster.tiers] == [8, 256, None]
+
+
+@pytest.mark.parametrize(("size", "problem"), [(8, "does not grow"), (4, "does not grow"), (12, "cuts a unit of the tier inside it")])
+def test_tiers_that_do_not_nest(size, problem):
+    found = mistakes_of(with_leaf(size))
+    assert list(found) == ["tiers[1].size"] and found["tiers[1].size"].problem == problem
+
+
+def test_a_wrong_size_is_no_reason_to_doubt_the_next():
+    assert list(mistakes_of(with_leaf('"256"'))) == ["tiers[1].size"]
+
+
+def test_an_outermost_tier_with_a_size_bounds_the_cluster():
+    text = OWN.replace('name = "spine"', 'name = "spine"\nsize = 64')
+    assert read_cluster(parse_toml(text, ""), "").num_gpus == 64
+    assert read_cluster(parse_toml(text.replace("num_gpus = 64", ""), ""), "").num_gpus == 64
+    assert list(mistakes_of(text.replace("num_gpus = 64", "num_gpus = 65"))) == ["num_gpus"]
+
+
+@pytest.mark.parametrize("tiers", ["", "tiers = []", "tiers = 3", "tiers = [3]", "[tiers]\nsize = 8"])
+def test_no_tiers(tiers):
+    text = OWN.split("[[tiers]]")[0].replace("[device]", "%s\n[device]" if tiers.startswith("tiers") else "[device]\n%s") % ""
+    text = f"{tiers}\n{text}" if tiers.startswith("tiers") else text + tiers
+    assert list(mistakes_of(text)) == ["tiers"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1, 0, True, "x", None, [], {}, 10**400])
+def test_no_value_at_all_is_taken_for_a_bandwidth(bad):
+    values = parse_toml(OWN, "")
+    values["tiers"][0]["bandwidth_bytes_per_s"] = bad
+    with pytest.raises(InputError):
+        read_cluster(values, "")

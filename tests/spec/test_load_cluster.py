@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 
 import pytest
 
 from meshwright.errors import InputError
+from meshwright.spec.cluster import Cluster, Device, Tier
 from meshwright.spec.files import parse_toml
 from meshwright.spec.load_cluster import load_device, read_cluster, resolve_cluster
+from shared_data import ROOT
 
 OWN = """
 name = "own"
@@ -89,7 +92,8 @@ def test_a_name_of_the_catalog_wins_over_a_folder(tmp_path, monkeypatch):
         ("\0", "is not in the catalog of clusters", "`meshwright catalog clusters` lists them"),
     ],
 )
-def test_neither_name_nor_file(text, problem, hint):
+def test_neither_name_nor_file(text, problem, hint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no file there that a name could be near to
     with pytest.raises(InputError) as caught:
         resolve_cluster(text)
     (mistake,) = caught.value.mistakes
@@ -195,3 +199,13 @@ def test_no_value_at_all_is_taken_for_a_bandwidth(bad):
     values["tiers"][0]["bandwidth_bytes_per_s"] = bad
     with pytest.raises(InputError):
         read_cluster(values, "")
+
+
+def test_the_examples_of_the_documentation_are_clusters():
+    text = (ROOT / "docs" / "reference" / "cluster-file.md").read_text()
+    examples = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    pod, boxes = (read_cluster(parse_toml(example, "example"), "example", "example") for example in examples)
+    assert [tier.size for tier in pod.tiers] == [8, 128, None] and pod.device == load_device("h100-sxm")
+    assert boxes.num_gpus == 16 and boxes.device.peak("fp8") == 1979e12
+    for key in (*Tier.__dataclass_fields__, *Device.__dataclass_fields__, *Cluster.__dataclass_fields__):
+        assert key in text, f"`{key}` is not described"

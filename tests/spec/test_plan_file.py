@@ -201,8 +201,8 @@ def test_damaged_plans(name):
     """With the hash nearly nothing passes; without it, what passes is a plan like any other. Never a traceback."""
     rng = random.Random(5)
     saved, edited = plan_text(PLANS[name]), by_hand(plan_text(PLANS[name]))
-    accepted = sum(outcome(mutate_text(saved, rng)) for _ in range(300))
-    assert accepted < 100  # damage to comments and blanks alone
-    assert 10 < sum(outcome(mutate_text(edited, rng)) for _ in range(1000)) < 900
+    accepted = sum(outcome(mutate_text(saved, rng)) for _ in range(200))
+    assert accepted < 70  # damage to comments and blanks alone
+    assert 10 < sum(outcome(mutate_text(edited, rng)) for _ in range(600)) < 540
     values = parse_toml(edited, "")
-    assert 10 < sum(outcome(mutate_values(values, rng)) for _ in range(1500)) < 1400
+    assert 10 < sum(outcome(mutate_values(values, rng)) for _ in range(800)) < 740

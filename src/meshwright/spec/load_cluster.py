@@ -1,7 +1,7 @@
 """Read a cluster: a name of the catalog, or a TOML file of the user's own.
 
 A file names a device of the catalog (``device = "h100-sxm"``) or describes one in a ``[device]`` table, and lists its
-tiers of network, innermost first. docs/reference describes every key; catalog/clusters/ has examples.
+tiers of network, innermost first. docs/reference/cluster-file.md describes every key; catalog/clusters/ has examples.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from meshwright.arithmetic import Num
 from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block, embedding_block, head_block, layer_block, mtp_block
 from meshwright.ledger.data_parallel import Unit, build_unit, shard_ranks
 from meshwright.ledger.rows import Row
-from meshwright.arithmetic import Num
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.stages import LayerBlock, Pipeline, pipeline
 from meshwright.spec.model import LayerKind, Model

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from meshwright.arithmetic import Num
 from meshwright.ledger.parameters import held_numel, is_expert, partial_over_tp, replicated_kv_numel, shard_numel
 from meshwright.ledger.rows import Phase, Row
-from meshwright.arithmetic import Num
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
 from meshwright.spec import names

@@ -3,9 +3,9 @@ the pipeline."""
 
 from __future__ import annotations
 
+from meshwright.arithmetic import Num
 from meshwright.ledger.parameters import held_numel, shard_numel
 from meshwright.ledger.rows import Row
-from meshwright.arithmetic import Num
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
 from meshwright.spec import names
@@ -85,4 +85,3 @@ def boundary(s: Sizes, phase: str, received: int, sent: int) -> list[Row]:
             w.collective(phase, "pipeline", op, "pp", 2, payload, stream, stream, times,  # type: ignore[arg-type]
                          why="the next layers are on another stage" if phase == "forward" else "gradients go the other way")  # fmt: skip
     return w.rows
-

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.ledger.rows import Kind, Phase, Row
 from meshwright.arithmetic import Num
+from meshwright.ledger.rows import Kind, Phase, Row
 from meshwright.ledger.sizes import Sizes
 from meshwright.notation import Sharded
 from meshwright.sharding import redistribute

@@ -119,6 +119,10 @@ def legs(degrees: Degrees, axis: str, kv_heads: int | None = None) -> tuple[Leg,
     step = strides(degrees)
     if axis in EXPERT_AXES.values():
         return _fold_legs(degrees, axis)
+    if axis == "edp_replicate":
+        return merged([*_fold_legs(degrees, "edp"), Leg(step["dp_replicate"], degrees.dp_replicate)])
+    if axis == "mirror":
+        return (Leg(step["pp"] * choose(degrees.pp > 1, degrees.pp - 1, 1), choose(degrees.pp > 1, 2, 1)),)
     if axis == "ulysses":
         return (Leg(step["cp"], degrees.ulysses),)
     if axis == "ring":

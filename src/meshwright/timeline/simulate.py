@@ -86,8 +86,7 @@ class _Table:
     def _price(self, schedule: Schedule, costs: Costs) -> None:
         chunk, kind = self.chunk, self.kind
         forward, backward_input, backward_weight = (
-            _of_action(values, chunk, self.micro_batch)
-            for values in (costs.forward_s, costs.backward_input_s, costs.backward_weight_s)
+            _of_action(values, chunk, self.micro_batch) for values in (costs.forward_s, costs.backward_input_s, costs.backward_weight_s)
         )
         self.duration: Floats = np.choose(
             kind, [forward, backward_input + backward_weight, backward_input, backward_weight]
@@ -101,9 +100,7 @@ class _Table:
         travels = (kind == Kind.FORWARD) & ((chunk + 1) % schedule.num_stages != 0)
         travels |= ((kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)) & (chunk % schedule.num_stages != 0)
         travels &= rank_of_chunk[np.clip(target, 0, schedule.num_chunks - 1)] != self.rank
-        transfer = np.where(
-            travels, np.where(kind == Kind.FORWARD, costs.forward_transfer_s[chunk], costs.backward_transfer_s[chunk]), 0.0
-        )
+        transfer = np.where(travels, np.where(kind == Kind.FORWARD, costs.forward_transfer_s[chunk], costs.backward_transfer_s[chunk]), 0.0)
         self.delay: Floats = np.where(self.producer >= 0, transfer[self.producer], 0.0)
         self.held: Floats = np.zeros_like(transfer) if costs.overlap else transfer
 

@@ -7,8 +7,8 @@ section 3). Without ``vocab`` every rank has the whole head, and with sp applies
 
 from __future__ import annotations
 
-from meshwright.ledger.blocks import norm, pairs
 from meshwright.arithmetic import Num
+from meshwright.ledger.blocks import norm, pairs
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
 from meshwright.spec import names

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meshwright.arithmetic import Num
 from meshwright.ledger.blocks import attention, attention_core, embedding, head, mlp, moe, mtp
 from meshwright.ledger.rows import Row
-from meshwright.arithmetic import Num
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.stages import LayerBlock
 from meshwright.ledger.writer import Writer, as_recompute

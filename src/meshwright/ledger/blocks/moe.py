@@ -7,8 +7,8 @@ rows); without sp they hold the same tokens and sum their outputs.
 
 from __future__ import annotations
 
-from meshwright.ledger.blocks import mlp, norm, pairs
 from meshwright.arithmetic import Num
+from meshwright.ledger.blocks import mlp, norm, pairs
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
 from meshwright.notation import Sharded

@@ -1,0 +1,39 @@
+"""The groups of a layout on a cluster's tiers, each worked out once and only when a price asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshwright.arithmetic import Num
+from meshwright.collectives.price import Group, collective_s
+from meshwright.mesh import legs, members_per_unit
+from meshwright.spec.cluster import Cluster
+
+
+class Fabric:
+    """Prices collectives of one layout, or of a column of layouts, on one cluster."""
+
+    def __init__(self, layout: Any, cluster: Cluster, num_kv_heads: int) -> None:
+        self.layout, self.cluster, self._kv_heads = layout, cluster, num_kv_heads
+        self._world = layout.world_size
+        self._groups: dict[str, Group] = {}
+
+    def group(self, axis: str) -> Group:
+        """The shape of the groups of ``axis``."""
+        if axis not in self._groups:
+            found = [leg for leg in legs(self.layout, axis, self._kv_heads) if not (isinstance(leg.degree, int) and leg.degree == 1)]
+            ranks: Num = 1
+            for leg in found:
+                ranks = ranks * leg.degree
+            inner = [members_per_unit(found, self._world, tier.size) for tier in self.cluster.tiers[:-1]]
+            self._groups[axis] = Group(ranks, (*inner, ranks))
+        return self._groups[axis]
+
+    def seconds(self, op: str, axis: str, payload_bytes: Num) -> Num:
+        """Seconds of one call of ``op`` over ``axis``."""
+        return collective_s(op, payload_bytes, self.group(axis), self.cluster.tiers)
+
+    def tier(self, axis: str) -> str:
+        """Name of the outermost tier that the groups of ``axis`` span (for one layout)."""
+        members = self.group(axis).members
+        return next((tier.name for tier, count in zip(self.cluster.tiers, members, strict=True) if count == members[-1]), "")

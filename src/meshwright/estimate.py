@@ -1,0 +1,120 @@
+"""One layout's answer: step time and its parts, MFU, memory, whether it fits, what was assumed and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshwright.ledger.build import build
+from meshwright.memory import StageMemory, representatives, stage_memory
+from meshwright.model_flops import flops_per_token
+from meshwright.priced import Priced
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
+from meshwright.spec.workload import Training
+from meshwright.step_time import Parts, step_parts
+
+MEMORY_FRACTION = 0.92
+"""Part of the device that a plan may fill (DESIGN section 4.2)."""
+
+COMPUTE_SPREAD = (0.12, 0.15)
+EXPOSED_SPREAD = (0.25, 0.40)
+"""How far compute, and everything exposed, may be below and above the estimate. Sustained matmul rates of one GPU type differ
+by +-9 % between kernel libraries and by more between sites (docs/log.md); across nodes rates are line rate times a guess."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a step takes. Seconds, bytes; ``parts`` are exposed seconds that sum to ``step_s``."""
+
+    layout: Layout
+    step_s: float
+    step_s_low: float
+    step_s_high: float
+    mfu: float
+    mfu_convention: str
+    tokens_per_s_per_gpu: float
+    parts: dict[str, float]
+    memory_bytes: int
+    reserved_bytes: int
+    fits: bool
+    bubble_fraction: float
+    assumed: list[str] = field(default_factory=list)
+    warnings: list[Any] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 7."""
+        found = dict(vars(self))
+        found["layout"] = str(self.layout)
+        found["warnings"] = [vars(warning) if not isinstance(warning, dict) else warning for warning in self.warnings]
+        return found
+
+
+def priced(model: Model, cluster: Cluster, workload: Training, layout: Any, stack: Stack | None = None) -> Priced:
+    """The ledger of a layout with its prices."""
+    return Priced(build(model, workload, layout, stack), cluster)
+
+
+def device_peak(model: Model, cluster: Cluster, compute: str) -> float:
+    """Peak that MFU divides by: of the products' dtype."""
+    peak = cluster.device.peak(compute) or cluster.device.peak("float16")
+    assert peak is not None
+    return peak
+
+
+def estimate(
+    model: Model, cluster: Cluster, workload: Training, layout: Layout, stack: Stack | None = None,
+    memory_fraction: float = MEMORY_FRACTION, mfu_convention: str = "causal",
+) -> Estimate:  # fmt: skip
+    """Price one legal layout (spec/rules/ checks it)."""
+    stack = stack or STACKS[DEFAULT_STACK]
+    numbers = priced(model, cluster, workload, layout, stack)
+    parts, bubble = step_parts(numbers)
+    step_s = float(parts.step_s)
+    memory = fullest(numbers)
+    low, high = _range(parts)
+    tokens = workload.batch * workload.seq
+    per_gpu = tokens / (step_s * layout.world_size)
+    peak = device_peak(model, cluster, numbers.ledger.precision.compute)
+    reserved = cluster.device.reserved_bytes
+    return Estimate(
+        layout=layout, step_s=step_s, step_s_low=low, step_s_high=high,
+        mfu=per_gpu * flops_per_token(model, workload.seq, mfu_convention) / peak, mfu_convention=mfu_convention,
+        tokens_per_s_per_gpu=per_gpu, parts={name: float(value) for name, value in parts.as_dict().items()},
+        memory_bytes=int(memory.peak_bytes), reserved_bytes=reserved,
+        fits=fits(memory.peak_bytes, cluster, memory_fraction), bubble_fraction=float(bubble),
+        assumed=assumptions(numbers, stack),
+    )  # fmt: skip
+
+
+def fits(peak_bytes: Any, cluster: Cluster, memory_fraction: float = MEMORY_FRACTION) -> Any:
+    """Whether allocator peak and reserve stay within the allowed part of the device."""
+    return peak_bytes + cluster.device.reserved_bytes <= memory_fraction * cluster.device.memory_bytes
+
+
+def fullest(numbers: Priced) -> StageMemory:
+    """The stage with the highest peak."""
+    stages = [stage_memory(numbers, index) for index in representatives(numbers.ledger.pipeline, numbers.ledger.layout.pp)]
+    return max(stages, key=lambda stage: float(stage.peak_bytes))
+
+
+def _range(parts: Parts) -> tuple[float, float]:
+    compute = parts.compute_s + parts.recompute_s + parts.optimizer_s
+    exposed = parts.step_s - compute
+    low = parts.step_s - COMPUTE_SPREAD[0] * compute - EXPOSED_SPREAD[0] * exposed
+    high = parts.step_s + COMPUTE_SPREAD[1] * compute + EXPOSED_SPREAD[1] * exposed
+    return float(low), float(high)
+
+
+def assumptions(numbers: Priced, stack: Stack) -> list[str]:
+    """What the user did not say and the figure depends on."""
+    ledger = numbers.ledger
+    found = [f"stack {stack.name}: {stack.source}", f"precision {ledger.precision.name}"]
+    if ledger.model.moe is not None:
+        found.append("routing is balanced over the experts")
+    found.append("kernel rates are starting values of the device's generation; calibrate on your own runs")
+    if ledger.layout.world_size > numbers.cluster.gpus_per_node:
+        found.append("across nodes collectives reach a fixed part of the line rate")
+    return found

@@ -1,0 +1,167 @@
+"""Bytes on a device: what stays, what the micro-batches in flight keep, and what is there for a moment at the peak.
+
+weights, gradients, optimizer   from the units, by ZeRO stage (Rajbhandari et al., arXiv 1910.02054, section 5)
+activations                     saved bytes of the chunk x micro-batches in flight (the schedule's)
+gathered                        zero=3: the root, one unit and the one prefetched behind it; keep: all
+gradient_bucket                 zero=2, 3: the whole gradient of the unit that is being reduced
+working                         the largest operation of a backward, with what recomputation brought back
+communication                   received activations of a pipeline boundary, double buffered
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from meshwright.arithmetic import Num, larger, where
+from meshwright.ledger.build import Stage
+from meshwright.ledger.stages import Chunk, Pipeline
+from meshwright.priced import Priced, UnitNumbers
+from meshwright.schedule.build import build as build_schedule
+from meshwright.schedule.in_flight import count_in_flight, in_flight_chunks
+from meshwright.units import DTYPE_BYTES
+
+
+@dataclass(slots=True)
+class StageMemory:
+    """Bytes by category on one rank of a stage at its peak."""
+
+    weights: Num = 0
+    gradients: Num = 0
+    optimizer: Num = 0
+    activations: Num = 0
+    gathered: Num = 0
+    gradient_bucket: Num = 0
+    working: Num = 0
+    communication: Num = 0
+
+    @property
+    def state_bytes(self) -> Num:
+        """What stays from step to step: weights and optimizer state."""
+        return self.weights + self.optimizer
+
+    @property
+    def peak_bytes(self) -> Num:
+        total: Num = 0
+        for field in fields(self):
+            total = total + getattr(self, field.name)
+        return total
+
+    def categories(self) -> dict[str, Num]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def stage_memory(priced: Priced, index: int) -> StageMemory:
+    """The peak of pipeline rank ``index``."""
+    stage = priced.ledger.stage(index)
+    memory = StageMemory()
+    _state(memory, priced, stage)
+    _activations(memory, priced, stage)
+    if priced.ledger.layout.pp > 1:
+        s = priced.ledger.sizes
+        memory.communication = 2 * s.bytes(s.tensor(f"B/dp, S/{s.stream_axes}, D"))
+    return memory
+
+
+def peak_bytes(priced: Priced) -> Num:
+    """Peak of the fullest rank: over one stage of each composition, the one with most micro-batches in flight."""
+    peak: Num = 0
+    for index in representatives(priced.ledger.pipeline, priced.ledger.layout.pp):
+        peak = larger(peak, stage_memory(priced, index).peak_bytes)
+    return peak
+
+
+def representatives(pipeline: Pipeline, pp: int) -> list[int]:
+    """The first stage of each composition: in every schedule no later stage has more micro-batches in flight."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for index in range(pp):
+        key = tuple((chunk.layers, chunk.first, chunk.last) for chunk in pipeline.chunks_of(index))
+        seen.setdefault(key, index)
+    return list(seen.values())
+
+
+def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]]:
+    """(unit, how often, whether it is the root) of a stage."""
+    found: list[tuple[UnitNumbers, int, bool]] = []
+    for chunk in stage.chunks:
+        found += [(priced.layer_unit(block.kind), count, False) for block, count in chunk.layers]
+        if chunk.last and priced.ledger.model.mtp_layers:
+            found.append((priced.mtp_unit, priced.ledger.model.mtp_layers, False))
+    if stage.first or stage.last:
+        found.append((priced.root(stage.first, stage.last), 1, True))
+    return found
+
+
+def _state(memory: StageMemory, priced: Priced, stage: Stage) -> None:
+    """Weights, gradients, optimizer, and what zero=2 and 3 have whole for a moment."""
+    layout, precision = priced.ledger.layout, priced.ledger.precision
+    zero, variant = layout.zero, layout.zero_variant
+    weight, gradient = int(DTYPE_BYTES[precision.weight]), int(DTYPE_BYTES[precision.gradient])
+    gathered_bytes = int(DTYPE_BYTES[precision.gathered])
+    whole_gradients = zero < 2 or variant in ("local", "keep")
+    largest: Num = 0
+    root: Num = 0
+    kept: Num = 0
+    for unit, count, is_root in units_of(priced, stage):
+        memory.weights = memory.weights + count * (unit.shard if zero == 3 else unit.numel) * weight
+        elements = unit.numel if zero < 2 else unit.gathered if whole_gradients else unit.shard
+        memory.gradients = memory.gradients + count * elements * gradient
+        memory.optimizer = memory.optimizer + count * (unit.shard if zero else unit.numel) * precision.state_bytes
+        kept = kept + count * unit.gathered
+        if is_root:
+            root = unit.gathered
+        else:
+            largest = larger(largest, unit.gathered)
+    if zero == 3:
+        memory.gathered = (kept if variant == "keep" else root + 2 * largest) * gathered_bytes
+    if zero >= 2 and not whole_gradients:
+        memory.gradient_bucket = larger(largest, root) * int(DTYPE_BYTES[precision.gathered])
+
+
+def _activations(memory: StageMemory, priced: Priced, stage: Stage) -> None:
+    ledger = priced.ledger
+    layout, m = ledger.layout, ledger.micro_batches
+    kept: Num = 0
+    head: Num = 0
+    working: Num = 0
+    for chunk in stage.chunks:
+        saved, head_saved, largest = _chunk_bytes(priced, chunk)
+        kept, head, working = kept + saved, head + head_saved, larger(working, largest)
+    held = in_flight(layout.schedule, stage.index, layout.pp, layout.virtual_stages, m)
+    memory.activations = held * kept / len(stage.chunks) + head * (m if layout.schedule == "gpipe" else 1)
+    memory.working = working
+
+
+def _chunk_bytes(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num]:
+    """(saved by embedding and layers, saved by the head, largest working set) of one micro-batch.
+
+    The head's backward follows its forward at once in every schedule but gpipe, so its logits are not multiplied by the
+    micro-batches in flight; a multi-token-prediction layer comes with it.
+    """
+    saved: Num = 0
+    head: Num = 0
+    working: Num = 0
+    if chunk.first:
+        saved = saved + priced.embedding.saved_bytes
+    for block, count in chunk.layers:
+        numbers = priced.layer(block)
+        saved = saved + count * numbers.saved_bytes
+        working = larger(working, numbers.working_bytes)
+    if chunk.last:
+        head = priced.head.saved_bytes
+        working = larger(working, priced.head.working_bytes)
+        if mtp := priced.ledger.model.mtp_layers:
+            layer = priced.layer(priced.ledger.mtp_layer)
+            head = head + mtp * (priced.mtp.saved_bytes + layer.saved_bytes + priced.head.saved_bytes)
+            working = larger(working, layer.working_bytes)
+    return saved, head, working
+
+
+def in_flight(schedule: str, rank: int, p: int, v: int, m: Num) -> Num:
+    """Most chunk activations that a pipeline rank holds: the schedule's formula, or a count of its lists."""
+    if p == 1 and schedule != "gpipe":
+        return where(m > 0, 1, 0)
+    try:
+        return in_flight_chunks(schedule, rank, p, v, m)
+    except ValueError:
+        return int(count_in_flight(build_schedule(schedule, p, v, int(m)))[rank])

@@ -1,0 +1,222 @@
+"""Blocks and units with their seconds and bytes: what memory and step time are computed from.
+
+Prices every row once (compute.py, collectives/price.py) and sums in row order, so that a search over arrays and a single
+estimate add the same numbers in the same order. A collective that can run behind compute is counted exposed only as far as
+that compute is too short for it; each such rule is said where it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+from meshwright.arithmetic import Num, is_array, larger
+from meshwright.collectives.fabric import Fabric
+from meshwright.compute import compute_s
+from meshwright.ledger.blocks.layer import Block
+from meshwright.ledger.build import Ledger
+from meshwright.ledger.data_parallel import Unit
+from meshwright.ledger.rows import Row
+from meshwright.ledger.stages import LayerBlock
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.model import LayerKind
+
+PART_OF_AXIS = {"tp": "tp", "kv": "tp", "cp": "cp", "ring": "cp", "ulysses": "cp", "ep": "ep", "etp": "ep", "pp": "pp"}
+"""Which part of a step's time an exposed collective counts to; every other axis is data parallel."""
+
+
+class Numbers:
+    """Base of the dataclasses below: can pick some layouts out of a column of them."""
+
+    def take(self, index: Any) -> Self:
+        """The same numbers for the layouts at ``index`` only."""
+        return type(self)(*(taken(getattr(self, field.name), index) for field in fields(self)))  # type: ignore[arg-type]
+
+
+def taken(value: Any, index: Any) -> Any:
+    """``value[index]`` for arrays and for what holds arrays; plain numbers are the same for every layout."""
+    if isinstance(value, Numbers):
+        return value.take(index)
+    return value[index] if is_array(value) and value.ndim else value
+
+
+@dataclass(slots=True)
+class Cost(Numbers):
+    """Seconds of one pass: compute, and what is exposed of each axis."""
+
+    compute_s: Num = 0.0
+    tp_s: Num = 0.0
+    cp_s: Num = 0.0
+    ep_s: Num = 0.0
+
+    @property
+    def total_s(self) -> Num:
+        return self.compute_s + self.tp_s + self.cp_s + self.ep_s
+
+    def plus(self, other: Cost, times: int = 1) -> Cost:
+        """This and ``times`` the other."""
+        return Cost(
+            self.compute_s + times * other.compute_s, self.tp_s + times * other.tp_s,
+            self.cp_s + times * other.cp_s, self.ep_s + times * other.ep_s,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class BlockNumbers(Numbers):
+    """One block for one micro-batch: seconds by pass, bytes kept, bytes at work while its backward runs."""
+
+    forward: Cost
+    recompute: Cost
+    backward_input: Cost
+    backward_weight: Cost
+    saved_bytes: Num
+    working_bytes: Num
+
+    @property
+    def forward_s(self) -> Num:
+        return self.forward.total_s
+
+    @property
+    def backward_s(self) -> Num:
+        return self.recompute.total_s + self.backward_input.total_s + self.backward_weight.total_s
+
+
+@dataclass(slots=True)
+class UnitNumbers(Numbers):
+    """One unit: elements held, of the shard and gathered; seconds of its data-parallel collectives.
+
+    Attributes:
+        gather_s: zero=3's gather before the forward. regather_s, scatter_s: of each micro-batch's backward.
+        reduce_s: reductions once per step. collect_s: parameter gathers once per step. tensor_s: sums over tp.
+        copies_s: sums over copies of kv heads in each micro-batch.
+    """
+
+    numel: Num
+    shard: Num
+    gathered: Num
+    gather_s: Num
+    regather_s: Num
+    scatter_s: Num
+    reduce_s: Num
+    collect_s: Num
+    tensor_s: Num
+    copies_s: Num
+
+
+class Priced:
+    """A ledger on a cluster. ``blocks`` and ``units`` may be shared by ledgers that differ in nothing they depend on."""
+
+    def __init__(self, ledger: Ledger, cluster: Cluster, fabric: Fabric | None = None) -> None:
+        self.ledger, self.cluster = ledger, cluster
+        self.fabric = fabric or Fabric(ledger.layout, cluster, ledger.model.attention.num_kv_heads)
+        self._layers: dict[LayerBlock, BlockNumbers] = {}
+        self._layer_units: dict[LayerKind, UnitNumbers] = {}
+        self._roots: dict[tuple[bool, bool], UnitNumbers] = {}
+
+    def layer(self, block: LayerBlock) -> BlockNumbers:
+        if block not in self._layers:
+            self._layers[block] = self.price_block(self.ledger.layer(block))
+        return self._layers[block]
+
+    def layer_unit(self, kind: LayerKind) -> UnitNumbers:
+        if kind not in self._layer_units:
+            self._layer_units[kind] = self.price_unit(self.ledger.layer_unit(kind))
+        return self._layer_units[kind]
+
+    def root(self, first: bool, last: bool) -> UnitNumbers:
+        if (first, last) not in self._roots:
+            self._roots[first, last] = self.price_unit(self.ledger.root(first, last))
+        return self._roots[first, last]
+
+    @cached_property
+    def embedding(self) -> BlockNumbers:
+        return self.price_block(self.ledger.embedding)
+
+    @cached_property
+    def head(self) -> BlockNumbers:
+        return self.price_block(self.ledger.head)
+
+    @cached_property
+    def mtp(self) -> BlockNumbers:
+        return self.price_block(self.ledger.mtp)
+
+    @cached_property
+    def mtp_unit(self) -> UnitNumbers:
+        return self.price_unit(self.ledger.mtp_unit)
+
+    def row_s(self, row: Row) -> Num:
+        """Seconds of one call of a row, exposed or not."""
+        if row.op is not None:
+            assert row.axis is not None
+            return self.fabric.seconds(row.op, row.axis, row.payload_bytes)
+        return compute_s(row, self.cluster.device, self.ledger.stack, self.ledger.precision.compute)
+
+    def price_block(self, block: Block) -> BlockNumbers:
+        """Seconds by pass. Ring exchanges hide behind the attention of the ring's other steps where the stack does that."""
+        by_phase = {phase: self._pass(rows) for phase, rows in _by_phase(block).items()}
+        none = Cost()
+        return BlockNumbers(
+            by_phase.get("forward", none), by_phase.get("recompute", none), by_phase.get("backward_input", none),
+            by_phase.get("backward_weight", none), block.saved_bytes, self._working_bytes(block),
+        )  # fmt: skip
+
+    def _pass(self, rows: list[Row]) -> Cost:
+        stack = self.ledger.stack
+        parts: dict[str, Num] = {"compute": 0.0, "tp": 0.0, "cp": 0.0, "ep": 0.0}
+        ring_s: Num = 0.0
+        core_s: Num = 0.0
+        for row in rows:
+            seconds = self.row_s(row)
+            if row.op is None:
+                parts["compute"] = parts["compute"] + seconds
+                core_s = core_s + seconds if row.kind == "attention" else core_s
+            elif row.hidden_by and stack.hides_context_parallel:
+                ring_s = ring_s + row.times * seconds
+            else:
+                part = PART_OF_AXIS[row.axis or ""]
+                parts[part] = parts[part] + row.times * seconds
+        ring = self.ledger.layout.cp // self.ledger.layout.ulysses
+        parts["cp"] = parts["cp"] + larger(ring_s - core_s * (ring - 1) / ring, 0.0)
+        if stack.hides_expert_parallel:
+            parts["ep"] = larger(parts["ep"] - parts["compute"], 0.0)
+        return Cost(parts["compute"], parts["tp"], parts["cp"], parts["ep"])
+
+    def _working_bytes(self, block: Block) -> Num:
+        """What recomputation brings back, and the largest pair of an operation's input and output in the backward."""
+        s = self.ledger.sizes
+        largest: Num = 0
+        for row in block.backward:
+            size: Num = 0
+            for tensor in (row.before, row.after):
+                if tensor is not None:
+                    size = size + s.bytes(tensor)
+            largest = larger(largest, size)
+        return block.working_bytes + largest
+
+    def price_unit(self, unit: Unit) -> UnitNumbers:
+        """Seconds of the unit's collectives by the moment at which they run."""
+        gather = self._sum(unit.forward)
+        regather = self._sum([row for row in unit.backward if row.op == "all_gather"])
+        scatter = self._sum([row for row in unit.backward if row.op != "all_gather" and row.axis != "kv"])
+        kept = [row for row in unit.step if row.op == "all_gather"]
+        over_tp = [row for row in unit.step if row.axis in ("tp", "kv")]
+        copies = [row for row in unit.backward if row.axis == "kv"]
+        reduced = [row for row in unit.step if row.op != "all_gather" and row.axis not in ("tp", "kv")]
+        return UnitNumbers(
+            unit.numel, unit.shard, unit.gathered, gather, regather, scatter, self._sum(reduced), self._sum(kept),
+            self._sum(over_tp), self._sum(copies),
+        )  # fmt: skip
+
+    def _sum(self, rows: list[Row]) -> Num:
+        seconds: Num = 0.0
+        for row in rows:
+            seconds = seconds + row.times * self.row_s(row)
+        return seconds
+
+
+def _by_phase(block: Block) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in block.rows():
+        found.setdefault(row.phase, []).append(row)
+    return found

@@ -15,24 +15,30 @@ Num = Any
 """An int, a float, or a numpy array with one entry per layout."""
 
 
-def is_array(*values: Num) -> bool:
-    """Whether any of the values is an array."""
-    return any(isinstance(value, np.ndarray) for value in values)
+def is_array(value: Num) -> bool:
+    """Whether this is a column of values."""
+    return isinstance(value, np.ndarray)
 
 
 def larger(a: Num, b: Num) -> Num:
     """Elementwise max."""
-    return np.maximum(a, b) if is_array(a, b) else max(a, b)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.maximum(a, b)
+    return a if a >= b else b
 
 
 def smaller(a: Num, b: Num) -> Num:
     """Elementwise min."""
-    return np.minimum(a, b) if is_array(a, b) else min(a, b)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a <= b else b
 
 
 def where(condition: Num, yes: Num, no: Num) -> Num:
     """Elementwise ``yes if condition else no``; both are evaluated."""
-    return np.where(condition, yes, no) if is_array(condition, yes, no) else (yes if condition else no)
+    if isinstance(condition, np.ndarray):
+        return np.where(condition, yes, no)
+    return yes if condition else no
 
 
 def ceil_div(numerator: Num, denominator: Num) -> Num:

@@ -11,11 +11,9 @@ communication                   received activations of a pipeline boundary, dou
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
-
 from meshwright.arithmetic import Num, larger, where
 from meshwright.ledger.build import Stage
-from meshwright.ledger.stages import Chunk, Pipeline
+from meshwright.ledger.stages import Chunk
 from meshwright.priced import Priced, UnitNumbers
 from meshwright.schedule.build import build as build_schedule
 from meshwright.schedule.in_flight import count_in_flight, in_flight_chunks
@@ -64,20 +62,11 @@ def stage_memory(priced: Priced, index: int) -> StageMemory:
 
 
 def peak_bytes(priced: Priced) -> Num:
-    """Peak of the fullest rank: over one stage of each composition, the one with most micro-batches in flight."""
+    """Peak of the fullest rank, over the first stage of each composition: in no schedule does a later one hold more."""
     peak: Num = 0
-    for index in representatives(priced.ledger.pipeline, priced.ledger.layout.pp):
+    for index, _ in priced.ledger.pipeline.representatives:
         peak = larger(peak, stage_memory(priced, index).peak_bytes)
     return peak
-
-
-def representatives(pipeline: Pipeline, pp: int) -> list[int]:
-    """The first stage of each composition: in every schedule no later stage has more micro-batches in flight."""
-    seen: dict[tuple[Any, ...], int] = {}
-    for index in range(pp):
-        key = tuple((chunk.layers, chunk.first, chunk.last) for chunk in pipeline.chunks_of(index))
-        seen.setdefault(key, index)
-    return list(seen.values())
 
 
 def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]]:

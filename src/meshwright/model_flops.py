@@ -11,6 +11,8 @@ k), L layers, d = heads x head dim, s sequence.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from meshwright.ledger.blocks.attention_core import score_pairs
 from meshwright.spec.model import Model
 from meshwright.spec.parameters import layer_parameters
@@ -18,6 +20,7 @@ from meshwright.spec.parameters import layer_parameters
 CONVENTIONS = ("causal", "full", "hardware", "6n")
 
 
+@lru_cache(maxsize=256)
 def matmul_parameters(model: Model) -> float:
     """N: matrix parameters that one token meets."""
     head = model.vocab_size * model.hidden_size
@@ -32,6 +35,7 @@ def matmul_parameters(model: Model) -> float:
     return total
 
 
+@lru_cache(maxsize=256)
 def attention_flops_per_token(model: Model, seq: int, causal: bool = True) -> float:
     """Forward and backward (3 x forward) of the scores and the weighted sum: 6 L d s with a causal mask, 12 L d s without;
     windows count what they see. s (s + 1) / 2 pairs are taken as s^2 / 2, as the conventions do."""

@@ -10,7 +10,7 @@ heads, H head dim, V vocab, E experts, X token copies that a rank's experts work
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 AXES = ("dp_replicate", "dp_shard", "dp", "fsdp", "cp", "tp", "pp", "ep", "etp", "edp", "kv", "world", "ulysses", "ring")
@@ -38,10 +38,19 @@ class Sharded:
     dtype: str
     dims: tuple[Dim, ...]
     partial: tuple[str, ...] = ()
+    dim_texts: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Worked out once: tensors are keys of caches, and their dims are looked up by text."""
+        object.__setattr__(self, "dim_texts", tuple(map(str, self.dims)))
+        object.__setattr__(self, "_hash", hash((self.dtype, self.dims, self.partial)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
-        text = f"{self.dtype}[{', '.join(map(str, self.dims))}]"
-        return text + "".join(f"{{+{axis}}}" for axis in self.partial)
+        return f"{self.dtype}[{', '.join(self.dim_texts)}]" + "".join(f"{{+{axis}}}" for axis in self.partial)
 
     def axes_of(self, axis: str) -> int | None:
         """The dim that ``axis`` cuts, or None."""

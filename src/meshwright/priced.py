@@ -38,7 +38,7 @@ def taken(value: Any, index: Any) -> Any:
     """``value[index]`` for arrays and for what holds arrays; plain numbers are the same for every layout."""
     if isinstance(value, Numbers):
         return value.take(index)
-    return value[index] if is_array(value) and value.ndim else value
+    return value[index] if is_array(value) else value
 
 
 @dataclass(slots=True)

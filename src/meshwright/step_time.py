@@ -11,15 +11,13 @@ The parts sum to the step. They are those of the busiest stage; what it waits is
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
-
 import numpy as np
 
-from meshwright.arithmetic import Num, larger, where
+from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.ledger import step
 from meshwright.ledger.build import Stage, step_rows
 from meshwright.ledger.stages import Chunk
-from meshwright.memory import representatives, units_of
+from meshwright.memory import units_of
 from meshwright.priced import BlockNumbers, Cost, Priced
 from meshwright.schedule.closed_form import pipeline_span_s
 
@@ -42,12 +40,15 @@ class Parts:
     @property
     def step_s(self) -> Num:
         total: Num = 0.0
-        for field in fields(self):
-            total = total + getattr(self, field.name)
+        for name in PART_NAMES:
+            total = total + getattr(self, name)
         return total
 
     def as_dict(self) -> dict[str, Num]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in PART_NAMES}
+
+
+PART_NAMES = tuple(field.name for field in fields(Parts))
 
 
 @dataclass(slots=True)
@@ -96,14 +97,9 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
 
 def _chunk_times(priced: Priced) -> list[ChunkTime]:
     """One entry per chunk in model order; equal chunks are worked out once."""
-    known: dict[Any, ChunkTime] = {}
-    times: list[ChunkTime] = []
-    for chunk in priced.ledger.pipeline.chunks:
-        key = (chunk.layers, chunk.first, chunk.last)
-        if key not in known:
-            known[key] = _chunk_time(priced, chunk)
-        times.append(known[key])
-    return times
+    pipeline = priced.ledger.pipeline
+    known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}
+    return [known[first] for first in pipeline.contents]
 
 
 def _chunk_time(priced: Priced, chunk: Chunk) -> ChunkTime:
@@ -160,8 +156,7 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num]:
 def _root_of(priced: Priced, chunk: Chunk) -> tuple[bool, bool]:
     """The root of the chunk's stage; where one rank has both ends of the model, they are one root."""
     pipeline = priced.ledger.pipeline
-    stage = pipeline.placement[pipeline.chunks.index(chunk)]
-    chunks = pipeline.chunks_of(stage)
+    chunks = pipeline.chunks_of(pipeline.placement[chunk.index])
     return any(c.first for c in chunks), any(c.last for c in chunks)
 
 
@@ -175,26 +170,28 @@ def _transfer_s(priced: Priced) -> Num:
 def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num) -> tuple[Parts, Num]:
     """The parts of the stage that is busy longest, with its waiting; and the busy seconds of all stages together."""
     ledger = priced.ledger
-    pp, m = ledger.layout.pp, ledger.micro_batches
+    m = ledger.micro_batches
     copies = 2 if ledger.layout.schedule == "dualpipe" else 1
     most: Num = -1.0
     parts = Parts()
     all_busy: Num = 0.0
-    seen: dict[tuple[Any, ...], tuple[Num, Parts]] = {}
-    for index in range(pp):
+    for index, count in ledger.pipeline.representatives:
         stage = ledger.stage(index)
-        key = tuple((chunk.layers, chunk.first, chunk.last) for chunk in stage.chunks)
-        if key not in seen:
-            mine = [times[ledger.pipeline.chunks.index(chunk)] for chunk in stage.chunks]
-            own = _stage_parts(priced, stage, mine, transfer_s, m / copies)
-            busy = own.step_s
-            seen[key] = busy, own
-            better = busy > most
-            parts = Parts(*(where(better, getattr(own, f.name), getattr(parts, f.name)) for f in fields(Parts)))
-            most = where(better, busy, most)
-        all_busy = all_busy + seen[key][0]
+        own = _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], transfer_s, m / copies)
+        busy = own.step_s
+        better = busy > most
+        parts = _pick(better, own, parts)
+        most = where(better, busy, most)
+        all_busy = all_busy + count * busy
     parts.bubble_s = larger(span - most, 0.0)
     return parts, all_busy
+
+
+def _pick(better: Num, own: Parts, other: Parts) -> Parts:
+    """``own`` where it is better."""
+    if not is_array(better):
+        return own if better else other
+    return Parts(*(np.where(better, getattr(own, name), getattr(other, name)) for name in PART_NAMES))
 
 
 def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_s: Num, m: Num) -> Parts:
@@ -216,21 +213,21 @@ def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
     """What comes after the last backward, on the stage for which it takes longest."""
     worst: Num = -1.0
     found = Parts()
-    for index in representatives(priced.ledger.pipeline, priced.ledger.layout.pp):
+    for index, _ in priced.ledger.pipeline.representatives:
         own = _stage_end(priced, priced.ledger.stage(index), times)
         total = own.step_s
         better = total > worst
-        found = Parts(*(where(better, getattr(own, f.name), getattr(found, f.name)) for f in fields(Parts)))
+        found = _pick(better, own, found)
         worst = where(better, total, worst)
-    for field in fields(Parts):
-        setattr(parts, field.name, getattr(parts, field.name) + getattr(found, field.name))
+    for name in PART_NAMES:
+        setattr(parts, name, getattr(parts, name) + getattr(found, name))
 
 
 def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
     """Reductions hide behind the backward of the last micro-batch, all but the last unit's; ZeRO's parameter gather
     behind the next forward, where the stack does so."""
     stack, ledger = priced.ledger.stack, priced.ledger
-    mine = [times[ledger.pipeline.chunks.index(chunk)] for chunk in stage.chunks]
+    mine = [times[chunk.index] for chunk in stage.chunks]
     parts = Parts()
     reduce_s, collect_s, last_s = _once_per_step(priced, stage, parts)
     forward_s: Num = 0.0

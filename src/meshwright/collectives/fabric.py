@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.arithmetic import Num
+from meshwright.arithmetic import Num, is_array
 from meshwright.collectives.price import Group, collective_s
 from meshwright.mesh import legs, members_per_unit
 from meshwright.spec.cluster import Cluster
@@ -17,6 +17,7 @@ class Fabric:
         self.layout, self.cluster, self._kv_heads = layout, cluster, num_kv_heads
         self._world = layout.world_size
         self._groups: dict[str, Group] = {}
+        self._seconds: dict[tuple[str, str, Num], Num] = {}
 
     def group(self, axis: str) -> Group:
         """The shape of the groups of ``axis``."""
@@ -31,7 +32,12 @@ class Fabric:
 
     def seconds(self, op: str, axis: str, payload_bytes: Num) -> Num:
         """Seconds of one call of ``op`` over ``axis``."""
-        return collective_s(op, payload_bytes, self.group(axis), self.cluster.tiers)
+        if is_array(payload_bytes):
+            return collective_s(op, payload_bytes, self.group(axis), self.cluster.tiers)
+        key = op, axis, payload_bytes
+        if key not in self._seconds:
+            self._seconds[key] = collective_s(op, payload_bytes, self.group(axis), self.cluster.tiers)
+        return self._seconds[key]
 
     def tier(self, axis: str) -> str:
         """Name of the outermost tier that the groups of ``axis`` span (for one layout)."""

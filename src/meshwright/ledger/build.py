@@ -91,7 +91,7 @@ class Ledger:
         """Embedding and head as far as a stage has them; a tied head or multi-token prediction on another stage than the
         embedding needs a copy of the table."""
         if (first, last) not in self._roots:
-            parameters = embedding_parameters(self.model) if first else []
+            parameters = embedding_parameters(self.model) if first else ()
             if last:
                 parameters = parameters + head_parameters(self.model, tied_copy=not first)
                 if self.model.mtp_layers and not self.model.tied_embeddings and not first:

@@ -77,7 +77,7 @@ def expert_shard_ranks(layout: Any) -> Num:
     return layout.fold // (layout.ep * layout.etp)
 
 
-def build_unit(name: str, parameters: list[Parameter], s: Sizes, is_root: bool = False) -> Unit:
+def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: bool = False) -> Unit:
     """The rows of one unit under the layout's ZeRO stage."""
     trained = [p for p in parameters if p.trained]
     dense = [p for p in trained if not is_expert(p)]

@@ -6,6 +6,7 @@ parameter is cut on dim 0 over the group and padded there, as FSDP2 does: 50 x 8
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from meshwright.arithmetic import Num, ceil_div
@@ -43,7 +44,7 @@ def local_rows_columns(parameter: Parameter, s: Sizes) -> tuple[Num, Num]:
     return rows, columns
 
 
-def held_numel(parameters: list[Parameter], s: Sizes) -> Num:
+def held_numel(parameters: Iterable[Parameter], s: Sizes) -> Num:
     """Elements that one rank holds of these parameters, before ZeRO."""
     total: Num = 0
     for parameter in parameters:
@@ -52,7 +53,7 @@ def held_numel(parameters: list[Parameter], s: Sizes) -> Num:
     return total
 
 
-def shard_numel(parameters: list[Parameter], s: Sizes, ranks: Any) -> Num:
+def shard_numel(parameters: Iterable[Parameter], s: Sizes, ranks: Any) -> Num:
     """Elements of one rank's shard when each parameter is cut on dim 0 over ``ranks``, padding included."""
     total: Num = 0
     for parameter in parameters:
@@ -61,7 +62,7 @@ def shard_numel(parameters: list[Parameter], s: Sizes, ranks: Any) -> Num:
     return total
 
 
-def partial_over_tp(parameters: list[Parameter], s: Sizes) -> list[Parameter]:
+def partial_over_tp(parameters: Iterable[Parameter], s: Sizes) -> list[Parameter]:
     """Parameters that every tp rank holds whole, with a gradient that is only a summand on each.
 
     With sp: all whole ones (each rank saw its tokens), and embedding and head where the vocabulary is not cut. Without sp:
@@ -73,7 +74,7 @@ def partial_over_tp(parameters: list[Parameter], s: Sizes) -> list[Parameter]:
     return [p for p in parameters if p.trained and p.by_head]
 
 
-def replicated_kv_numel(parameters: list[Parameter], s: Sizes) -> Num:
+def replicated_kv_numel(parameters: Iterable[Parameter], s: Sizes) -> Num:
     """Elements of the key and value rows that several tp ranks hold copies of (K < tp)."""
     total: Num = 0
     for parameter in parameters:

@@ -58,3 +58,11 @@ class Row:
     def wire_bytes(self) -> Num:
         """What this rank sends in one call, by the ring (or direct) algorithm."""
         return wire_bytes(self.op, self.payload_bytes, self.ranks) if self.op else 0
+
+    def again(self) -> Row:
+        """The same operation in a recomputed forward, which leaves nothing that was not counted already."""
+        return Row(
+            "recompute", self.name, self.kind, self.before, self.after, self.op, self.axis, self.ranks, self.payload_bytes,
+            self.flops, self.imbalance, self.read_bytes, self.write_bytes, self.shape, self.seq, 0, self.times,
+            self.hidden_by, self.why,
+        )  # fmt: skip

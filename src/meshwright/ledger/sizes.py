@@ -55,12 +55,14 @@ class Sizes:
         self.tokens = layout.mb * self.seq_local
         self.stream_tokens = self.tokens // tp if layout.sp else self.tokens
         self.heads = a.num_heads // tp
-        self.kv_heads = at_least_one(a.num_kv_heads // tp)
-        self.kv_copies = at_least_one(tp // a.num_kv_heads)
+        kv_heads = a.num_heads if a.mla else a.num_kv_heads
+        self.kv_heads = at_least_one(kv_heads // tp)
+        self.kv_copies = at_least_one(tp // kv_heads)
         self.vocab = padded_vocab(model, layout) // (tp if layout.vocab else 1)
         self.stream_axes = "(cp,tp)" if layout.sp else "cp"
         self._set_expert_sizes()
         self._local = self._local_sizes()
+        self._numels: dict[Sharded, Num] = {}
 
     def _set_expert_sizes(self) -> None:
         """Balanced routing: each routed token makes top_k copies, and a rank's experts receive as many as it sent.
@@ -115,9 +117,12 @@ class Sizes:
 
     def numel(self, tensor: Sharded) -> Num:
         """Elements that one rank holds."""
-        count: Num = 1
-        for dim in _dim_texts(tensor):
-            count = count * self._local[dim]
+        count = self._numels.get(tensor)
+        if count is None:
+            count = 1
+            for dim in tensor.dim_texts:
+                count = count * self._local[dim]
+            self._numels[tensor] = count
         return count
 
     def bytes(self, tensor: Sharded) -> Num:
@@ -126,14 +131,9 @@ class Sizes:
 
     def local_shape(self, tensor: Sharded) -> tuple[Num, ...]:
         """The local shape, dim by dim."""
-        return tuple(self._local[dim] for dim in _dim_texts(tensor))
+        return tuple(self._local[dim] for dim in tensor.dim_texts)
 
 
 @lru_cache(maxsize=4096)
 def _tensor(dtype: str, dims: str, partial: str) -> Sharded:
     return parse(f"{dtype}[{dims}]{{+{partial}}}" if partial else f"{dtype}[{dims}]")
-
-
-@lru_cache(maxsize=4096)
-def _dim_texts(tensor: Sharded) -> tuple[str, ...]:
-    return tuple(str(dim) for dim in tensor.dims)

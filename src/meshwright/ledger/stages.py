@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from meshwright.schedule.build import placement
@@ -24,30 +24,54 @@ class Chunk:
 
     Attributes:
         layers: (block, count) in the order of their first layer. first: has the embedding. last: has norm, head and loss.
-        first_layer: model index of its first layer.
+        index: its place in model order. first_layer: model index of its first layer.
     """
 
     layers: tuple[tuple[LayerBlock, int], ...]
     first: bool
     last: bool
+    index: int
     first_layer: int
     num_layers: int
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What it computes, wherever it is."""
+        return self.layers, self.first, self.last
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Pipeline:
-    """The chunks of a model in model order, and the pipeline rank of each (dualpipe: both copies)."""
+    """The chunks of a model in model order, and the pipeline rank of each (dualpipe: of both copies)."""
 
     chunks: tuple[Chunk, ...]
     placement: tuple[int, ...]
 
-    def chunks_of(self, stage: int) -> list[Chunk]:
-        """The chunks that a pipeline rank holds, in model order (dualpipe: of both copies)."""
-        return [self.chunks[self.model_chunk(index)] for index, rank in enumerate(self.placement) if rank == stage]
+    @cached_property
+    def stages(self) -> tuple[tuple[int, ...], ...]:
+        """For each pipeline rank the chunks that it holds, in model order; dualpipe's placement lists every chunk twice."""
+        held: list[list[int]] = [[] for _ in range(max(self.placement) + 1)]
+        for index, rank in enumerate(self.placement):
+            held[rank].append(index % len(self.chunks))
+        return tuple(map(tuple, held))
 
-    def model_chunk(self, index: int) -> int:
-        """The model's chunk behind entry ``index`` of the placement: dualpipe lists two copies of it."""
-        return index % len(self.chunks)
+    @cached_property
+    def representatives(self) -> tuple[tuple[int, int], ...]:
+        """(first stage, number of stages) of each composition: stages of equal blocks have equal counts."""
+        found: dict[tuple[object, ...], list[int]] = {}
+        for rank, held in enumerate(self.stages):
+            found.setdefault(tuple(self.chunks[index].content for index in held), []).append(rank)
+        return tuple((ranks[0], len(ranks)) for ranks in found.values())
+
+    @cached_property
+    def contents(self) -> tuple[int, ...]:
+        """For each chunk the first chunk with the same blocks."""
+        first: dict[object, int] = {}
+        return tuple(first.setdefault(chunk.content, index) for index, chunk in enumerate(self.chunks))
+
+    def chunks_of(self, stage: int) -> list[Chunk]:
+        """The chunks that a pipeline rank holds, in model order."""
+        return [self.chunks[index] for index in self.stages[stage]]
 
 
 @lru_cache(maxsize=4096)
@@ -60,14 +84,14 @@ def pipeline(
     found: list[Chunk] = []
     start = 0
     for index, size in enumerate(sizes):
-        found.append(_chunk(model, start, size, index == 0, index == chunks - 1, recompute, limit))
+        found.append(_chunk(model, start, size, index, chunks, recompute, limit))
         start += size
     return Pipeline(tuple(found), placement(schedule, pp, virtual_stages))
 
 
-def _chunk(model: Model, start: int, size: int, first: bool, last: bool, recompute: str, limit: int | None) -> Chunk:
+def _chunk(model: Model, start: int, size: int, index: int, chunks: int, recompute: str, limit: int | None) -> Chunk:
     blocks: Counter[LayerBlock] = Counter()
     for offset, kind in enumerate(model.layers[start : start + size]):
         again = recompute if recompute != "full" or limit is None or offset < limit else "none"
         blocks[LayerBlock(kind, again)] += 1
-    return Chunk(tuple(blocks.items()), first, last, start, size)
+    return Chunk(tuple(blocks.items()), index == 0, index == chunks - 1, index, start, size)

@@ -111,10 +111,3 @@ class Writer:
             if tag in self._saves:
                 total = total + num_bytes
         return total
-
-
-def as_recompute(rows: list[Row], keep: Any = None) -> list[Row]:
-    """Forward rows run a second time in the backward: nothing is saved by them that was not counted as transient."""
-    from dataclasses import replace
-
-    return [replace(row, phase="recompute", saved_bytes=0) for row in rows if keep is None or keep(row)]

@@ -158,6 +158,14 @@ class Model:
     stored_dtype: str = "bf16"
     source: str = ""
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.vocab_size, self.hidden_size, self.ffn_size, self.attention, self.layers, self.moe))
+
+    def __hash__(self) -> int:
+        """Worked out once: models are keys of caches, and have a hundred layers."""
+        return self._hash
+
     @property
     def num_layers(self) -> int:
         return len(self.layers)

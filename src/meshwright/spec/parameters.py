@@ -9,7 +9,9 @@ Letters: D model, F ffn, N query heads, K kv heads, H head dim, V vocab, E exper
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Literal
 
@@ -48,7 +50,8 @@ class Parameter:
         return prod(self.shape)
 
 
-def embedding_parameters(model: Model) -> list[Parameter]:
+@lru_cache(maxsize=256)
+def embedding_parameters(model: Model) -> tuple[Parameter, ...]:
     """Token table, learned positions, embedding norm."""
     D = model.hidden_size
     found = [Parameter(names.EMBEDDING, "weight", (model.vocab_size, D), "vocab")]
@@ -56,25 +59,28 @@ def embedding_parameters(model: Model) -> list[Parameter]:
         found.append(Parameter(names.POSITIONS, "weight", (model.max_positions, D)))
     if model.embedding_norm:
         found += _norm(model, names.EMBEDDING_NORM, D)
-    return found
+    return tuple(found)
 
 
-def head_parameters(model: Model, tied_copy: bool = False) -> list[Parameter]:
+@lru_cache(maxsize=256)
+def head_parameters(model: Model, tied_copy: bool = False) -> tuple[Parameter, ...]:
     """Final norm and head; a tied head has a matrix of its own only where it is a copy on another stage."""
     D = model.hidden_size
     found = _norm(model, names.NORM, D)
     if not model.tied_embeddings or tied_copy:
         found.append(Parameter(names.HEAD, "weight", (model.vocab_size, D), "vocab"))
-    return found
+    return tuple(found)
 
 
-def layer_parameters(model: Model, kind: LayerKind) -> list[Parameter]:
+@lru_cache(maxsize=256)
+def layer_parameters(model: Model, kind: LayerKind) -> tuple[Parameter, ...]:
     """One decoder layer."""
     mixer = _mla_parameters(model) if model.attention.mla else _attention_parameters(model)
-    return mixer + (_moe_parameters(model) if kind.moe else _mlp_parameters(model))
+    return (*mixer, *(_moe_parameters(model) if kind.moe else _mlp_parameters(model)))
 
 
-def mtp_parameters(model: Model) -> list[Parameter]:
+@lru_cache(maxsize=256)
+def mtp_parameters(model: Model) -> tuple[Parameter, ...]:
     """One multi-token-prediction layer beside its decoder layer: two norms and the projection of [2D] to [D].
 
     DeepSeek-V3 report (arXiv 2412.19437), section 2.2: M_k and the two RMSNorms; embedding and head are shared.
@@ -82,7 +88,7 @@ def mtp_parameters(model: Model) -> list[Parameter]:
     """
     D = model.hidden_size
     norms = [Parameter(names.MTP_NORM, f"weight_{which}", (D,)) for which in ("hidden", "embedding", "head")]
-    return [*norms, Parameter(names.MTP_PROJECTION, "weight", (D, 2 * D))]
+    return (*norms, Parameter(names.MTP_PROJECTION, "weight", (D, 2 * D)))
 
 
 def mtp_kind(model: Model) -> LayerKind:
@@ -109,7 +115,7 @@ def active_parameter_count(model: Model) -> int:
     return parameter_count(model) - idle * per_expert * sum(kind.moe for kind in model.layers)
 
 
-def _count(parameters: list[Parameter]) -> int:
+def _count(parameters: Iterable[Parameter]) -> int:
     return sum(parameter.size for parameter in parameters)
 
 

@@ -9,7 +9,7 @@ from meshwright.ledger.blocks import attention, attention_core, embedding, head,
 from meshwright.ledger.rows import Row
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.stages import LayerBlock
-from meshwright.ledger.writer import Writer, as_recompute
+from meshwright.ledger.writer import Writer
 from meshwright.spec import names
 
 
@@ -51,7 +51,7 @@ def layer_block(s: Sizes, block: LayerBlock) -> Block:
         again = core.rows
     elif block.recompute == "full":
         kept = s.stream_tokens * s.model.hidden_size * s.act_bytes
-        again = as_recompute(_needed_again(fw.rows, s.stack.recomputes_whole_layer))
+        again = [row.again() for row in _needed_again(fw.rows, s.stack.recomputes_whole_layer)]
     return Block(kind.label, fw.rows, again, bw.rows, kept, everything - kept)
 
 

@@ -35,7 +35,6 @@ def in_words(values: Sequence[int]) -> str:
 def _candidates(case: Case, key: str) -> Iterable[int]:
     """What is worth trying: other values fail for reasons of arithmetic."""
     moe = case.model.moe
-    most = case.gpus or case.layout.world_size
     ranges: dict[str, Callable[[], Iterable[int]]] = {
         "tp": lambda: divisors(case.num_heads),
         "cp": lambda: divisors(case.sequence) if case.sequence else (1,),
@@ -43,7 +42,7 @@ def _candidates(case: Case, key: str) -> Iterable[int]:
         "ep": lambda: divisors(moe.num_experts) if moe else (1,),
         "etp": lambda: divisors(moe.expert_ffn_size) if moe else (case.layout.tp,),
     }
-    return (value for value in ranges[key]() if value <= most)
+    return (value for value in ranges[key]() if case.gpus is None or value <= case.gpus)
 
 
 def _with(case: Case, key: str, value: int) -> Case:

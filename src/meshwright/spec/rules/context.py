@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.mesh import choose
 from meshwright.spec.rules.rule import Bools, Case, Rule, implies
+from meshwright.spec.rules.tensor import tp_divides_heads
 
 TWO_CHUNK_KINDS = ("zigzag", "allgather")
 """Kinds that give each rank an early and a late chunk of the sequence, so that causal work is even."""
@@ -25,7 +26,8 @@ def ulysses_divides_heads(case: Case) -> Bools:
     Jacobs et al. 2023 (arXiv 2309.14509), section 3.
     """
     layout = case.layout
-    return case.num_heads % (layout.tp * layout.ulysses) == 0
+    even = case.num_heads % (layout.tp * layout.ulysses) == 0
+    return implies((layout.ulysses > 1) & tp_divides_heads(case), even)
 
 
 def ulysses_fits_kv_heads(case: Case) -> Bools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshwright.spec.rules.candidates import in_words
 from meshwright.spec.rules.rule import Bools, Case, Rule
 
 
@@ -39,7 +40,7 @@ def _mb_hint(case: Case) -> str:
     if rest:
         return f"dp = {case.layout.dp} does not divide the batch, whatever mb is"
     values = [mb for mb in range(1, min(per_rank, 64) + 1) if per_rank % mb == 0]
-    return f"with this batch mb may be {', '.join(map(str, values))}"
+    return f"with this batch mb may be {in_words(values)}"
 
 
 RULES = (

@@ -18,12 +18,12 @@ def etp_needs_experts(case: Case) -> Bools:
 
 def ep_divides_experts(case: Case) -> Bools:
     """Each ep rank holds E/ep experts."""
-    return (case.model.moe.num_experts if case.model.moe else 0) % case.layout.ep == 0
+    return case.num_experts % case.layout.ep == 0
 
 
 def etp_divides_expert_ffn(case: Case) -> Bools:
     """Each etp rank holds F/etp channels of its experts."""
-    return (case.model.moe.expert_ffn_size if case.model.moe else 0) % case.layout.etp == 0
+    return case.expert_ffn_size % case.layout.etp == 0
 
 
 def experts_fill_the_fold(case: Case) -> Bools:
@@ -47,10 +47,6 @@ def etp_needs_sp(case: Case) -> Bools:
     Megatron-Core asks for sequence parallelism with tp and ep for the same reason (model_parallel_config.py).
     """
     return implies(case.model.moe is not None, (case.layout.etp == case.layout.tp) | (case.layout.sp != 0))
-
-
-def _experts(case: Case) -> int:
-    return case.model.moe.num_experts if case.model.moe else 0
 
 
 def _fold(case: Case) -> str:
@@ -79,13 +75,13 @@ RULES = (
         code="ep-experts",
         key="ep",
         holds=ep_divides_experts,
-        problem=lambda case: f"does not divide num_experts = {_experts(case)} of {case.model.name}",
+        problem=lambda case: f"does not divide num_experts = {case.num_experts} of {case.model.name}",
     ),
     Rule(
         code="etp-ffn",
         key="etp",
         holds=etp_divides_expert_ffn,
-        problem=lambda case: f"does not divide expert_ffn_size = {case.model.moe.expert_ffn_size if case.model.moe else 0} of {case.model.name}",
+        problem=lambda case: f"does not divide expert_ffn_size = {case.expert_ffn_size} of {case.model.name}",
         hint=lambda case: "etp is tp unless it is given; etp=1 (with sp) keeps experts whole",
     ),
     Rule(
@@ -99,7 +95,9 @@ RULES = (
         code="ep-order",
         key="order",
         holds=fold_meets_order,
-        problem=lambda case: f"puts another axis between tp, cp and dp where ep {case.layout.ep} and etp {case.layout.etp} leave unequal groups",
+        problem=lambda case: (
+            f"puts another axis between tp, cp and dp where ep {case.layout.ep} and etp {case.layout.etp} leave unequal groups"
+        ),
         legal=lambda case: "tp, cp and dp next to each other, as in tp-cp-ep-dp-pp",
     ),
     Rule(

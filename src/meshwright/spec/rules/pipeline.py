@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.spec.layout import TWO_CHUNK_SCHEDULES
+from meshwright.spec.rules.data import batch_divides
 from meshwright.spec.rules.rule import Bools, Case, Rule, implies
 
 BIDIRECTIONAL_SCHEDULES = ("dualpipe", "dualpipe-v")
@@ -38,7 +39,8 @@ def schedule_has_stages(case: Case) -> Bools:
 
 def interleaved_rounds_are_whole(case: Case) -> Bools:
     """Micro-batches go round the ranks p at a time (Narayanan et al. 2021, arXiv 2104.04473, section 2.2): m a multiple of p."""
-    return implies(case.layout.schedule == "interleaved", case.micro_batches % case.layout.pp == 0)
+    interleaved = (case.layout.schedule == "interleaved") & batch_divides(case)
+    return implies(interleaved, case.micro_batches % case.layout.pp == 0)
 
 
 def dualpipe_stages_pair(case: Case) -> Bools:
@@ -48,12 +50,13 @@ def dualpipe_stages_pair(case: Case) -> Bools:
 
 def dualpipe_directions_share(case: Case) -> Bools:
     """Half of the micro-batches enter at each end, so m is even (DualPipe's own check: num_chunks % 2 == 0)."""
-    return implies(case.layout.schedule == "dualpipe", case.micro_batches % 2 == 0)
+    return implies((case.layout.schedule == "dualpipe") & batch_divides(case), case.micro_batches % 2 == 0)
 
 
 def dualpipe_fills(case: Case) -> Bools:
     """Both directions meet in the middle only when m >= 2 p (DualPipe's own check: num_chunks >= num_ranks * 2)."""
-    return implies(case.layout.schedule in BIDIRECTIONAL_SCHEDULES, case.micro_batches >= 2 * case.layout.pp)
+    both_ends = (case.layout.schedule in BIDIRECTIONAL_SCHEDULES) & batch_divides(case)
+    return implies(both_ends, case.micro_batches >= 2 * case.layout.pp)
 
 
 def recompute_within_chunk(case: Case) -> Bools:
@@ -125,7 +128,7 @@ RULES = (
         code="pp-interleaved-m",
         key="pp",
         holds=interleaved_rounds_are_whole,
-        problem=lambda case: f"does not divide the m = {case.micro_batches} micro-batches, which interleaved takes {case.layout.pp} at a time",
+        problem=lambda case: f"does not divide m = {case.micro_batches} micro-batches, which interleaved takes p at a time",
         hint=lambda case: _batches(case, case.layout.pp),
     ),
     Rule(
@@ -146,7 +149,7 @@ RULES = (
         code="pp-dualpipe-m",
         key="pp",
         holds=dualpipe_fills,
-        problem=lambda case: f"with {case.layout.schedule} needs m >= 2 p = {2 * case.layout.pp} micro-batches and has {case.micro_batches}",
+        problem=lambda case: f"with {case.layout.schedule} needs m >= 2 p = {2 * case.layout.pp} micro-batches, has {case.micro_batches}",
         hint=lambda case: f"a batch of {2 * case.layout.pp * case.layout.dp * case.layout.mb} or more fills it; so does a smaller mb or dp",
     ),
     Rule(

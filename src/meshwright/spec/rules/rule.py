@@ -27,7 +27,10 @@ Bools: TypeAlias = Any
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The four inputs together. ``layout`` is a Layout, or an object with its attributes and arrays for the degrees.
+    """The four inputs together.
+
+    ``layout`` is a Layout, or (cast to it) an object with its attributes whose degrees are arrays and whose words
+    (kinds, schedule, zero, flags) are single values.
 
     ``gpus`` is what the user has; None where only the layout says.
     """
@@ -45,9 +48,8 @@ class Case:
 
     @property
     def num_kv_heads(self) -> int:
-        """K: heads of k and v after projection, which latent attention (MLA) has as many of as of q."""
-        attention = self.model.attention
-        return attention.num_heads if attention.mla else attention.num_kv_heads
+        """K."""
+        return kv_heads(self.model)
 
     @property
     def sequence(self) -> int:
@@ -56,8 +58,8 @@ class Case:
 
     @property
     def micro_batches(self) -> Ints:
-        """m, rounded down where the batch does not divide (batch_divides tells that)."""
-        return self.layout.micro_batches(self.workload.batch)
+        """m, rounded down where the batch does not divide (the rule ``batch`` tells that)."""
+        return self.workload.batch // (self.layout.dp_replicate * self.layout.dp_shard * self.layout.mb)
 
     @property
     def chunks(self) -> Ints:
@@ -67,6 +69,21 @@ class Case:
     @property
     def has_dense_layers(self) -> bool:
         return any(not kind.moe for kind in self.model.kinds)
+
+    @property
+    def num_experts(self) -> int:
+        """E; 0, which every degree divides, without experts."""
+        return self.model.moe.num_experts if self.model.moe else 0
+
+    @property
+    def expert_ffn_size(self) -> int:
+        """F of one expert, 0 without experts."""
+        return self.model.moe.expert_ffn_size if self.model.moe else 0
+
+    @property
+    def shared_ffn_size(self) -> int:
+        """F of the shared experts, 0 without them."""
+        return self.model.moe.shared_ffn_size if self.model.moe else 0
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -131,6 +148,11 @@ class Caution:
 
     def warning(self, case: Case) -> LayoutWarning:
         return LayoutWarning(code=self.code, message=self.message(case), remedy=self.remedy(case))
+
+
+def kv_heads(model: Model) -> int:
+    """K: heads of k and v after projection, which latent attention (MLA) has as many of as of q."""
+    return model.attention.num_heads if model.attention.mla else model.attention.num_kv_heads
 
 
 def implies(condition: Bools, consequence: Bools) -> Bools:

@@ -47,7 +47,11 @@ def _node(case: Case) -> int:
 
 def few_micro_batches(case: Case) -> bool:
     layout = case.layout
-    return isinstance(case.workload, Training) and layout.pp > 1 and case.micro_batches < MICRO_BATCHES_PER_STAGE * layout.pp
+    return isinstance(case.workload, Training) and layout.pp > 1 and case.micro_batches < _enough(case)
+
+
+def _enough(case: Case) -> int:
+    return MICRO_BATCHES_PER_STAGE * case.layout.pp
 
 
 def _idle(case: Case) -> str:
@@ -96,8 +100,7 @@ def beyond_trained_positions(case: Case) -> bool:
 
 
 def _padded(case: Case) -> int:
-    layout = case.layout
-    rows: int = padded_vocab(case.model.vocab_size, layout.vocab_pad, layout.tp, layout.vocab)
+    rows: int = padded_vocab(case.model, case.layout)
     return rows
 
 
@@ -139,20 +142,20 @@ CAUTIONS = (
     Caution(
         code="ulysses-across-nodes",
         applies=lambda case: case.layout.ulysses > 1 and _crosses(case, "ulysses"),
-        message=lambda case: f"the all_to_all of ulysses over {case.layout.ulysses} ranks spans {_speeds(case, 'ulysses')} and is not hidden",
+        message=lambda case: f"the all_to_all of ulysses over {case.layout.ulysses} ranks spans {_speeds(case, 'ulysses')}, unhidden",
         remedy=lambda case: f"usp=UxR with tp x U of {_node(case)} or less, or zigzag, whose exchange runs beside the attention",
     ),
     Caution(
         code="few-micro-batches",
         applies=lambda case: few_micro_batches(case) and case.layout.schedule != "naive",
         message=_idle,
-        remedy=lambda case: f"m of {MICRO_BATCHES_PER_STAGE * case.layout.pp} or more: a smaller mb, fewer stages, less dp or a larger batch",
+        remedy=lambda case: f"m of {_enough(case)} or more: a smaller mb, fewer stages, less dp or a larger batch",
     ),
     Caution(
         code="naive-schedule",
         applies=lambda case: case.layout.pp > 1 and case.layout.schedule == "naive",
-        message=lambda case: f"naive runs one stage at a time: each rank is idle for {(case.layout.pp - 1) / case.layout.pp:.0%} of the step",
-        remedy=lambda case: "1f1b needs no more memory for two or more micro-batches in flight than the stages hold",
+        message=lambda case: f"naive runs one stage at a time: each rank is idle for {1 - 1 / case.layout.pp:.0%} of the step",
+        remedy=lambda case: f"1f1b with {_enough(case)} or more micro-batches",
     ),
     Caution(
         code="sp-off",
@@ -171,13 +174,13 @@ CAUTIONS = (
     Caution(
         code="zero3-gathers",
         applies=gathers_every_micro_batch,
-        message=lambda case: f"zero=3 gathers the parameters again for each of m = {case.micro_batches} micro-batches, forward and backward",
+        message=lambda case: f"zero=3 gathers all parameters twice in each of m = {case.micro_batches} micro-batches",
         remedy=lambda case: "zero=1 or zero=3:keep if they fit, or a larger mb",
     ),
     Caution(
         code="zero2-pp",
         applies=reduces_every_micro_batch,
-        message=lambda case: f"zero=2 reduces the gradients for each of m = {case.micro_batches} micro-batches, between the pipeline's sends",
+        message=lambda case: f"zero=2 reduces all gradients in each of m = {case.micro_batches} micro-batches, between pipeline sends",
         remedy=lambda case: "zero=1 reduces once per step; DeepSpeed refuses zero=2 with a pipeline",
     ),
     Caution(
@@ -190,8 +193,8 @@ CAUTIONS = (
         code="kv-copies",
         applies=kv_heads_are_copied,
         message=lambda case: (
-            f"tp = {case.layout.tp} exceeds the {case.num_kv_heads} kv heads: {case.layout.tp // case.num_kv_heads} ranks hold a copy of each, "
-            "and compute and cache it as often"
+            f"tp = {case.layout.tp} exceeds the {case.num_kv_heads} kv heads: "
+            f"{case.layout.tp // case.num_kv_heads} ranks hold, compute and cache a copy of each"
         ),
         remedy=lambda case: f"tp of {case.num_kv_heads} or less",
     ),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from meshwright.mesh import Ints
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
 from meshwright.spec.rules.rule import Bools, Case, Rule, implies
 
 
-def padded_vocab(vocab_size: int, vocab_pad: Ints, tp: Ints, vocab_cut: Bools = True) -> Ints:
-    """Rows of embedding and head: V rounded up to a multiple of vocab_pad for each of the ranks that share it.
+def padded_vocab(model: Model, layout: Layout) -> Ints:
+    """Rows of embedding and head: V rounded up to a multiple of vocab_pad for each of the tp ranks that share it.
 
-    As Megatron-LM pads (--make-vocab-size-divisible-by, 128 there, times the tensor-parallel size); the columns
-    added are masked out of the loss.
+    As Megatron-LM pads (--make-vocab-size-divisible-by, 128 there, times the tensor-parallel size); the rows added are
+    masked out of the loss. With vocab=off every rank holds all rows, a multiple of vocab_pad.
     """
-    multiple = vocab_pad * (tp * vocab_cut + (1 - vocab_cut))
-    return -(-vocab_size // multiple) * multiple
+    multiple = layout.vocab_pad * (layout.tp if layout.vocab else 1)
+    return -(-model.vocab_size // multiple) * multiple
 
 
 def tp_divides_heads(case: Case) -> Bools:
@@ -37,8 +39,7 @@ def tp_divides_ffn(case: Case) -> Bools:
 
 def tp_divides_shared_expert(case: Case) -> Bools:
     """The shared expert sees every token and is cut over tp like a dense MLP."""
-    shared = case.model.moe.shared_ffn_size if case.model.moe else 0
-    return shared % case.layout.tp == 0
+    return case.shared_ffn_size % case.layout.tp == 0
 
 
 def sp_needs_tp(case: Case) -> Bools:
@@ -79,7 +80,7 @@ RULES = (
         code="tp-shared-ffn",
         key="tp",
         holds=tp_divides_shared_expert,
-        problem=lambda case: f"does not divide shared_ffn_size = {case.model.moe.shared_ffn_size if case.model.moe else 0} of {case.model.name}",
+        problem=lambda case: f"does not divide shared_ffn_size = {case.shared_ffn_size} of {case.model.name}",
     ),
     Rule(
         code="sp-needs-tp",
@@ -87,6 +88,7 @@ RULES = (
         holds=sp_needs_tp,
         problem=lambda case: "needs tp of 2 or more",
         legal=lambda case: "off while tp = 1",
+        value=lambda case: "on",
         hint=lambda case: "leave sp out, or raise tp",
     ),
     Rule(
@@ -96,5 +98,6 @@ RULES = (
         problem=lambda case: f"but tp x cp = {case.layout.tp * case.layout.cp} does not divide the sequence of {case.sequence} tokens",
         legal=lambda case: f"with a sequence that is a multiple of {case.layout.tp * case.layout.cp}; otherwise off",
         hint=lambda case: "pad the sequence, or lower tp or cp",
+        value=lambda case: "on",
     ),
 )

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 from hypothesis import assume, given, settings
-from mesh.layouts import layouts
 
+from mesh.layouts import layouts
 from meshwright.mesh import AXES, COMPOSITES, EXPERT_AXES, Mesh, fold_is_regular
 from meshwright.spec.layout import DEFAULT_ORDER, Layout
 

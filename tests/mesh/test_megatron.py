@@ -4,8 +4,8 @@ import itertools
 import warnings
 
 import pytest
-from mesh.layouts import ORDERS
 
+from mesh.layouts import ORDERS
 from meshwright.mesh import Mesh
 from meshwright.spec.layout import Layout
 

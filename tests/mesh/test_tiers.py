@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mesh.layouts import layouts
 
+from mesh.layouts import layouts
 from meshwright.mesh import AXES, COMPOSITES, EXPERT_AXES, Mesh, fold_is_regular, legs, members_per_unit, tier_of_legs, tier_spanned
 from meshwright.spec.layout import DEFAULT_ORDER, Layout
 

@@ -12,6 +12,7 @@ from typing import Any
 from meshwright.arithmetic import Num, ceil_div, larger
 from meshwright.notation import Sharded, parse
 from meshwright.spec.model import Model
+from meshwright.spec.rules import padded_vocab
 from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Precision, Training
 from meshwright.units import DTYPE_BYTES
@@ -25,12 +26,6 @@ def padded(size: Num, multiple: Num) -> Num:
 def at_least_one(value: Num) -> Num:
     """max(value, 1)."""
     return larger(value, 1)
-
-
-def padded_vocab(model: Model, layout: Any) -> Num:
-    """Vocabulary rows after padding: to a multiple of vocab_pad x tp where the vocabulary is cut (Megatron's rule,
-    ``make-vocab-size-divisible-by``), else of vocab_pad alone."""
-    return padded(model.vocab_size, layout.vocab_pad * (layout.tp if layout.vocab else 1))
 
 
 class Sizes:

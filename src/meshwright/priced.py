@@ -7,8 +7,8 @@ that compute is too short for it; each such rule is said where it stands.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, Self
 
 from meshwright.arithmetic import Num, is_array, larger
@@ -105,45 +105,65 @@ class UnitNumbers(Numbers):
 
 
 class Priced:
-    """A ledger on a cluster. ``blocks`` and ``units`` may be shared by ledgers that differ in nothing they depend on."""
+    """A ledger on a cluster, priced as it is asked for.
 
-    def __init__(self, ledger: Ledger, cluster: Cluster, fabric: Fabric | None = None) -> None:
+    ``blocks`` and ``units`` are caches that ledgers may share where nothing that they depend on differs: blocks the
+    degrees, sp, vocab, cp kind and precision; units also the ZeRO stage. ``source`` is a wider column out of which the
+    numbers are picked instead of priced again.
+    """
+
+    def __init__(
+        self, ledger: Ledger, cluster: Cluster, fabric: Fabric | None = None, blocks: dict[object, BlockNumbers] | None = None,
+        units: dict[object, UnitNumbers] | None = None, source: tuple[Priced, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.ledger, self.cluster = ledger, cluster
         self.fabric = fabric or Fabric(ledger.layout, cluster, ledger.model.attention.num_kv_heads)
-        self._layers: dict[LayerBlock, BlockNumbers] = {}
-        self._layer_units: dict[LayerKind, UnitNumbers] = {}
-        self._roots: dict[tuple[bool, bool], UnitNumbers] = {}
+        self.blocks: dict[object, BlockNumbers] = {} if blocks is None else blocks
+        self.units: dict[object, UnitNumbers] = {} if units is None else units
+        self._source = source
+
+    def _block(self, key: object, of: Callable[[Priced], BlockNumbers], make: Callable[[], Block]) -> BlockNumbers:
+        if key not in self.blocks:
+            if self._source is None:
+                self.blocks[key] = self.price_block(make())
+            else:
+                wider, index = self._source
+                self.blocks[key] = of(wider).take(index)
+        return self.blocks[key]
+
+    def _unit(self, key: object, of: Callable[[Priced], UnitNumbers], make: Callable[[], Unit]) -> UnitNumbers:
+        if key not in self.units:
+            if self._source is None:
+                self.units[key] = self.price_unit(make())
+            else:
+                wider, index = self._source
+                self.units[key] = of(wider).take(index)
+        return self.units[key]
 
     def layer(self, block: LayerBlock) -> BlockNumbers:
-        if block not in self._layers:
-            self._layers[block] = self.price_block(self.ledger.layer(block))
-        return self._layers[block]
+        return self._block(block, lambda wider: wider.layer(block), lambda: self.ledger.layer(block))
+
+    @property
+    def embedding(self) -> BlockNumbers:
+        return self._block("embedding", lambda wider: wider.embedding, lambda: self.ledger.embedding)
+
+    @property
+    def head(self) -> BlockNumbers:
+        return self._block("head", lambda wider: wider.head, lambda: self.ledger.head)
+
+    @property
+    def mtp(self) -> BlockNumbers:
+        return self._block("mtp", lambda wider: wider.mtp, lambda: self.ledger.mtp)
 
     def layer_unit(self, kind: LayerKind) -> UnitNumbers:
-        if kind not in self._layer_units:
-            self._layer_units[kind] = self.price_unit(self.ledger.layer_unit(kind))
-        return self._layer_units[kind]
+        return self._unit(kind, lambda wider: wider.layer_unit(kind), lambda: self.ledger.layer_unit(kind))
 
     def root(self, first: bool, last: bool) -> UnitNumbers:
-        if (first, last) not in self._roots:
-            self._roots[first, last] = self.price_unit(self.ledger.root(first, last))
-        return self._roots[first, last]
+        return self._unit((first, last), lambda wider: wider.root(first, last), lambda: self.ledger.root(first, last))
 
-    @cached_property
-    def embedding(self) -> BlockNumbers:
-        return self.price_block(self.ledger.embedding)
-
-    @cached_property
-    def head(self) -> BlockNumbers:
-        return self.price_block(self.ledger.head)
-
-    @cached_property
-    def mtp(self) -> BlockNumbers:
-        return self.price_block(self.ledger.mtp)
-
-    @cached_property
+    @property
     def mtp_unit(self) -> UnitNumbers:
-        return self.price_unit(self.ledger.mtp_unit)
+        return self._unit("mtp", lambda wider: wider.mtp_unit, lambda: self.ledger.mtp_unit)
 
     def row_s(self, row: Row) -> Num:
         """Seconds of one call of a row, exposed or not."""

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.spec.layout import TWO_CHUNK_SCHEDULES
+
 __all__ = ["pipeline_span_s"]
 
 Array = npt.NDArray[np.float64]
@@ -32,6 +34,7 @@ def pipeline_span_s(
     v: int = 1,
     transfer_s: npt.ArrayLike = 0.0,
     overlap: bool = True,
+    paired_saving_s: npt.ArrayLike = 0.0,
 ) -> Array:
     """Seconds from the first computation of any rank to the last one of any rank.
 
@@ -45,27 +48,33 @@ def pipeline_span_s(
         v: chunks per rank.
         transfer_s: one message between two chunks: a number, or an array of the batch's shape.
         overlap: messages travel while their sender computes; without it the sender is held meanwhile.
+        paired_saving_s: what a forward and a backward that run as one save (dualpipe, dualpipe-v); a number or the batch's shape.
 
     Raises:
         ValueError: no closed form for this schedule.
     """
     f, i, w = (np.asarray(times, dtype=np.float64) for times in (forward_s, backward_input_s, backward_weight_s))
     t = np.asarray(transfer_s, dtype=np.float64)
-    if schedule not in _SPANS:
-        raise ValueError(f"no closed form for {schedule!r}; one of {', '.join(_SPANS)}")
+    if schedule not in _SPANS and schedule not in _PAIRED:
+        raise ValueError(f"no closed form for {schedule!r}; one of {', '.join((*_SPANS, *_PAIRED))}")
     if p == 1:
         t = np.zeros_like(t)
     if not overlap:
-        f, i, t = _held(f, i, t)
+        f, i, t = _held(schedule, f, i, t, p)
+    if schedule in _PAIRED:
+        return _PAIRED[schedule](f, i, w, t, m, p, np.asarray(paired_saving_s, dtype=np.float64))
     return _SPANS[schedule](f, i, w, t, m, p, v)
 
 
-def _held(f: Array, i: Array, t: Array) -> tuple[Array, Array, Array]:
+def _held(schedule: str, f: Array, i: Array, t: Array, p: int) -> tuple[Array, Array, Array]:
     """Messages that hold their sender are part of its work; nothing then remains to wait for."""
     f = f + t
     i = i + t
     f[-1] -= t
     i[0] -= t
+    if schedule in TWO_CHUNK_SCHEDULES:
+        f[p - 1] -= t  # the turning point of the V: the next chunk is on the same rank
+        i[p] -= t
     return f, i, np.zeros_like(t)
 
 
@@ -151,6 +160,94 @@ def _laps(times: Array, t: Array, p: int) -> Array:
     return _total(np.maximum(0.0, around - p * times[:-1]))
 
 
+def _zb_h1(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+    """ZB-H1: m (f + i + w) + (p - 1)(f + i - w) for equal stages (arXiv 2401.10241 Table 2, w <= i)."""
+    return _split_backward(f, i, w, t, m, p, reach=1)
+
+
+def _zb_h2(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+    """ZB-H2, and ZB-2p, which is never slower: the paper's m (f + i + w) + (p - 1)(f + i - 2 w), from rank 0's start to its end.
+
+    Counted from the first start of any rank to the last end of any rank it is longer where the last rank, which starts (p - 1) f
+    later, ends as late as rank 0 does.
+    """
+    return _split_backward(f, i, w, t, m, p, reach=2)
+
+
+def _split_backward(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, reach: int) -> Array:
+    """A path reaches stage s, stays until its last input half, goes up to a stage j <= s and does the weight halves left there.
+
+    ``lag`` weight halves are left behind the last input half, besides its own. The detours are those of 1F1B: the way of the
+    first micro-batch to the end and back instead of the forwards before its backward, and that of the last one.
+    """
+    stage = _column(np.arange(p), f)
+    lag = np.minimum(reach * stage, m)
+    early = np.maximum(m - 1 - lag, 0)
+    left = np.minimum(lag + 1, m)
+    before = np.cumsum(f + t, axis=0) - f - t
+    _, behind = _around(f + i, t)
+    ahead = np.minimum(reach * (p - 1 - stage), m - 1)
+    at_start = np.maximum(0.0, behind - ahead * f)
+    at_end = np.maximum(0.0, behind - ahead * (i + w))
+    detours = np.where(m > ahead + 1, at_start + at_end, np.maximum(at_start, at_end))
+    upward = np.cumsum(i + t, axis=0) - i - t
+    ending = upward + np.maximum.accumulate(left * w - upward, axis=0)
+    return (before + m * (f + i) + early * w + detours + ending).max(axis=0)
+
+
+def _zb_v(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+    """ZB-V: the slowest rank's work, and what filling and draining add: (p - 1) f with f = i = w (zero inside a rank's own window).
+
+    The candidates are the longest paths of the schedule's graph for equal chunks, counted from its critical paths with m >= 2p - 1.
+    With fewer micro-batches the holes of those that are missing remain.
+    """
+    work = (f + i + w)[:p] + (f + i + w)[p:][::-1]
+    f, i, w = (_total(times) / (2 * p) for times in (f, i, w))
+    if p == 1:
+        result: Array = m * work[0]
+        return result
+    m_full = np.maximum(m, 2 * p - 1)
+    extra = np.maximum.reduce(
+        [
+            (p - 1) * i + (5 * p - 7) * t,
+            (2 * p - 3) * f - (p - 2) * i + (3 * p - 5) * t,
+            i + (p - 2) * w + (3 * p - 3) * t,
+            f + (p - 2) * w + (3 * p - 5) * t,
+            2 * (p - 1) * (i - w) + (6 * p - 8) * t,
+            (2 * p - 2) * f - (p - 1) * i - w + (3 * p - 3) * t,
+        ]
+    )
+    return m * work.max(axis=0) + extra
+
+
+def _dualpipe(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, saving: Array) -> Array:
+    """DualPipe: bubble (p/2 - 1)(F&B + B - 3W) where f = i (arXiv 2412.19437 Table 2); see _paired_span."""
+    work = (f + i + w + (f + i + w)[::-1]) / 2
+    f, i, w = (_total(times) / p for times in (f, i, w))
+    around = m * (p - 1) / p + np.maximum(p - 2, 1)
+    return m * work.max(axis=0) + _paired_extra(f, i, w, t, p // 2, 1) + around * t - (m - p // 2 - 2) * saving
+
+
+def _dualpipe_v(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, saving: Array) -> Array:
+    """DualPipe-V: the same on p ranks with 2p chunks, as DualPipe's half: bubble (p - 1)(F&B + B - 3W) of a chunk."""
+    work = (f + i + w)[:p] + (f + i + w)[p:][::-1]
+    f, i, w = (_total(times) / (2 * p) for times in (f, i, w))
+    around = np.maximum(2 * m * (p - 1) / p + p - 3, 0)
+    return m * work.max(axis=0) + _paired_extra(f, i, w, t, p, 2) + around * t - (2 * m - p - 2) * saving
+
+
+def _paired_extra(f: Array, i: Array, w: Array, t: Array, half: int, hops: int) -> Array:
+    """What filling and draining add to the work, ``half`` ranks from the entrance to the turning point.
+
+    With f = i it is (half - 1)(f + 2 i - w), the paper's (half - 1)(F&B + B - 3W). ``half + 2`` computations of a direction are
+    not paired.
+    """
+    fill = np.maximum(2 * (half - 1) * f, (half - 2) * f + (half - 1) * (i + hops * t))
+    drain = (half - 1) * np.maximum(0.0, i - w + t)
+    result: Array = fill + drain
+    return result
+
+
 def _around(both: Array, t: Array) -> tuple[Array, Array]:
     """For each stage: the time of all stages before it, and of all behind it, forward and backward, with the messages."""
     upto = np.cumsum(both, axis=0)
@@ -178,4 +275,10 @@ _SPANS = {
     "gpipe": _gpipe,
     "1f1b": _one_f_one_b,
     "interleaved": _interleaved,
+    "zb-h1": _zb_h1,
+    "zb-1p": _zb_h1,
+    "zb-h2": _zb_h2,
+    "zb-2p": _zb_h2,
+    "zb-v": _zb_v,
 }
+_PAIRED = {"dualpipe": _dualpipe, "dualpipe-v": _dualpipe_v}

@@ -178,7 +178,9 @@ def _split_backward(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, r
     """A path reaches stage s, stays until its last input half, goes up to a stage j <= s and does the weight halves left there.
 
     ``lag`` weight halves are left behind the last input half, besides its own. The detours are those of 1F1B: the way of the
-    first micro-batch to the end and back instead of the forwards before its backward, and that of the last one.
+    first micro-batch to the end and back instead of the forwards before its backward, and that of the last one. Until the lag is
+    built up ZB-H1 runs like 1F1B, and like it goes over the boundaries once per micro-batch (_round_trips); ZB-H2 is far enough
+    ahead not to.
     """
     stage = _column(np.arange(p), f)
     lag = np.minimum(reach * stage, m)
@@ -192,7 +194,8 @@ def _split_backward(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, r
     detours = np.where(m > ahead + 1, at_start + at_end, np.maximum(at_start, at_end))
     upward = np.cumsum(i + t, axis=0) - i - t
     ending = upward + np.maximum.accumulate(left * w - upward, axis=0)
-    return (before + m * (f + i) + early * w + detours + ending).max(axis=0)
+    trips = 2 * t * lag if reach == 1 else 0.0 * lag
+    return (before + m * (f + i) + early * w + trips + detours + ending).max(axis=0)
 
 
 def _zb_v(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from meshwright.errors import InputError, Mistakes
+from meshwright.errors import Mistakes
 from meshwright.schedule.actions import COMPUTE_KINDS, Action, Kind, Schedule
 from meshwright.schedule.communication import with_communication, without_communication
 from meshwright.schedule.in_flight import count_in_flight
@@ -213,9 +213,7 @@ def _post_batch(schedule: Schedule, actions: tuple[Action, ...], step: int, post
     return max(step, last - 1)
 
 
-def _passes(
-    schedule: Schedule, rank: int, action: Action, posted: set[tuple[bool, int, int]], met: set[tuple[bool, int, int]]
-) -> bool:
+def _passes(schedule: Schedule, rank: int, action: Action, posted: set[tuple[bool, int, int]], met: set[tuple[bool, int, int]]) -> bool:
     """Whether the rank gets past this action now."""
     if action.kind in (Kind.SEND_FORWARD, Kind.SEND_BACKWARD):
         result = action.kind == Kind.SEND_BACKWARD, action.chunk, action.micro_batch

@@ -119,7 +119,8 @@ class _Plan:
         for stage in reversed(range(1, self.p)):
             back.insert(0, back[0] + self.input[stage] + self.transfer)
         end = start[-1] + self.forward[-1]
-        slowest, counts = 0.0, []
+        slowest = 0.0
+        counts: list[int] = []
         for stage in range(self.p):
             slowest = max(slowest, self.forward[stage])
             spare = end + back[stage] - (start[stage] + self.forward[stage])

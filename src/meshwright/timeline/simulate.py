@@ -157,4 +157,3 @@ def _run(table: _Table) -> tuple[Floats, Floats]:
             i += size
         position[rank], free[rank] = i, now
     return np.array(start), np.array(end)
-

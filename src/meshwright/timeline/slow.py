@@ -1,10 +1,10 @@
 """One slow stage, rank, link or kind of computation: the costs of a pipeline with something wrong in it.
 
-    stage=3 x1.3              everything that stage 3 of the model computes
-    rank=2 x2                 everything that pipeline rank 2 computes
-    link=1-2 x4               messages between pipeline ranks 1 and 2, both ways
-    op=backward x1.5          forward, backward, backward_input or backward_weight, everywhere
-    rank=2 op=forward x1.5    only that rank's forwards
+stage=3 x1.3              everything that stage 3 of the model computes
+rank=2 x2                 everything that pipeline rank 2 computes
+link=1-2 x4               messages between pipeline ranks 1 and 2, both ways
+op=backward x1.5          forward, backward, backward_input or backward_weight, everywhere
+rank=2 op=forward x1.5    only that rank's forwards
 """
 
 from __future__ import annotations

@@ -29,7 +29,11 @@ def in_flight_chunks(schedule: str, rank: Number, p: Number, v: Number, m: Numbe
         m: micro-batches.
 
     Raises:
-        ValueError: no formula for this schedule (zb-1p and zb-2p depend on durations: count their lists).
+        ValueError: no formula for this schedule.
+
+    Sources: 1f1b and interleaved arXiv 2104.04473 section 2.2 (interleaved is v times arXiv 2205.05198's 1 + (p-1)/(p v) of p
+    micro-batches on the first rank); zb arXiv 2401.10241 Table 2 and section 3 (zb-1p, zb-2p: the limit that they are built for);
+    zb-v arXiv 2405.15362; dualpipe arXiv 2412.19437 Table 2 (PP + 1).
     """
     if schedule == "naive":
         return np.minimum(1, m + 0 * rank)
@@ -39,6 +43,18 @@ def in_flight_chunks(schedule: str, rank: Number, p: Number, v: Number, m: Numbe
         return np.minimum(p - rank, m)
     if schedule == "interleaved":
         return np.minimum(2 * (p - 1 - rank) + (v - 1) * p + 1, m * v)
+    if schedule in ("zb-h1", "zb-1p"):
+        return np.minimum(p, m + 0 * rank)
+    if schedule == "zb-h2":
+        return np.minimum(2 * p - 1, m + 0 * rank)
+    if schedule == "zb-2p":
+        return np.minimum(2 * p, m + 0 * rank)
+    if schedule == "zb-v":
+        return np.minimum(2 * p - 1 - rank, m) + np.minimum(rank + 1, m)
+    if schedule == "dualpipe":
+        return p + 1 + 0 * rank
+    if schedule == "dualpipe-v":
+        return 2 * p + 1 + 0 * rank
     raise ValueError(f"no in-flight formula for {schedule!r}")
 
 

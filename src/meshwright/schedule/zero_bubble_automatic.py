@@ -2,8 +2,9 @@
 
 A greedy construction under a limit of 1 x p or 2 x p micro-batches held per rank: as many forwards as fit before the first
 backward arrives, then one backward and one forward in turn; weight halves go where a rank would wait, or where the memory of
-a forward has to be freed first. The paper's two choices that depend on the case are tried both ways, and the variant with the
-shortest longest rank is taken. (The paper may then improve a schedule by integer programming; this does not.)
+a forward has to be freed first. The paper's two choices that depend on the case are tried both ways, so are the handcrafted
+schedules of the same memory (ZB-H1, ZB-H2), and the one whose longest rank is shortest is taken. (The paper may then improve a
+schedule by integer programming; this does not.)
 """
 
 from __future__ import annotations
@@ -46,10 +47,14 @@ def all_actions(p: int, m: int, memory: int, times: PassTimes) -> list[list[Acti
         memory: a rank holds at most ``memory * p`` micro-batches' activations.
         times: what the schedule is made for.
     """
-    plans = [_Plan(p, m, memory * p, times) for _ in range(4)]
-    for plan, (one_more, level) in zip(plans, product((False, True), repeat=2), strict=True):
-        plan.run(one_more, level)
-    return min(plans, key=_Plan.longest_rank).actions
+    by_hand = _Plan(p, m, memory * p, times)
+    by_hand.run_by_hand(memory)
+    plans = [by_hand]
+    for one_more, level in product((False, True), repeat=2):
+        plans.append(_Plan(p, m, memory * p, times))
+        plans[-1].run(one_more, level)
+    shortest = min(plan.longest_rank() for plan in plans)
+    return next(plan for plan in plans if plan.longest_rank() <= shortest * (1 + 1e-9)).actions
 
 
 class _Plan:
@@ -68,6 +73,7 @@ class _Plan:
         self.free = [0.0] * p
         self.waited = [0.0] * p
         self.level = False
+        self.lag: list[int] | None = None
 
     def run(self, one_more: bool, level: bool) -> None:
         """Build it.
@@ -77,12 +83,23 @@ class _Plan:
             level: fill a wait shorter than a weight half, too, if this stage would become the one that waited most.
         """
         self.level = level
-        for stage, count in enumerate(self._warm_up(one_more)):
+        self._run(self._warm_up(one_more), lag=None)
+
+    def run_by_hand(self, reach: int) -> None:
+        """ZB-H1 (reach 1) or ZB-H2 (reach 2), see zero_bubble.py: weight halves at fixed places."""
+        warm_up = [min(reach * (self.p - stage) - (reach - 1), self.m) for stage in range(self.p)]
+        self._run(warm_up, lag=[reach * stage for stage in range(self.p)])
+
+    def _run(self, warm_up: list[int], lag: list[int] | None) -> None:
+        self.lag = lag
+        for stage, count in enumerate(warm_up):
             for _ in range(count):
                 self._add_forward(stage)
-        for _ in range(self.m):
+        for k in range(self.m):
             for stage in reversed(range(self.p)):
                 self._add_input(stage)
+                if lag is not None and k >= lag[stage]:
+                    self._add_weight(stage)
             for stage in range(self.p):
                 if len(self.forward_end[stage]) < self.m:
                     self._add_forward(stage)
@@ -102,7 +119,8 @@ class _Plan:
         for stage in reversed(range(1, self.p)):
             back.insert(0, back[0] + self.input[stage] + self.transfer)
         end = start[-1] + self.forward[-1]
-        slowest, counts = 0.0, []
+        slowest = 0.0
+        counts: list[int] = []
         for stage in range(self.p):
             slowest = max(slowest, self.forward[stage])
             spare = end + back[stage] - (start[stage] + self.forward[stage])
@@ -141,7 +159,7 @@ class _Plan:
 
     def _fill(self, stage: int, ready: float) -> None:
         """Weight halves into the wait before a pass that is ready only then."""
-        while self.weights_done[stage] < len(self.input_end[stage]):
+        while self.lag is None and self.weights_done[stage] < len(self.input_end[stage]):
             wait = ready - self.free[stage]
             if wait <= 1e-9:
                 return

@@ -74,7 +74,7 @@ class Timeline:
         """Shape [p]: how long each rank computes; a pair counts once."""
         once = ~self.second_of_pair
         duration = (self.end_s - self.start_s)[once]
-        return np.bincount(self.rank[once], weights=duration, minlength=self.schedule.num_ranks)
+        return np.bincount(self.rank[once], weights=duration, minlength=self.schedule.num_ranks).astype(np.float64)
 
     @property
     def bubble_fraction(self) -> float:

@@ -6,13 +6,14 @@ longest paths of a graph, and one pass over it, each rank running on until it la
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.errors import InputError, Mistake
 from meshwright.schedule.actions import Kind
+from meshwright.schedule.communication import without_communication
+from meshwright.schedule.unit_time import stuck
 from meshwright.timeline.events import Timeline
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     Raises:
         InputError: the order is impossible: some rank waits for ever; names rank, step and action.
     """
+    schedule = without_communication(schedule)
     table = _Table(schedule, costs)
     starts, ends = _run(table)
     if np.isnan(starts).any():
-        raise _stuck(schedule, table, starts)
+        started = np.bincount(table.rank[~np.isnan(starts)], minlength=schedule.num_ranks)
+        raise stuck(schedule, started.tolist())
     return Timeline(
         schedule=schedule,
         costs=costs,
@@ -154,20 +157,3 @@ def _run(table: _Table) -> tuple[Floats, Floats]:
             i += size
         position[rank], free[rank] = i, now
     return np.array(start), np.array(end)
-
-
-def _stuck(schedule: Schedule, table: _Table, starts: Floats) -> InputError:
-    """Each rank that never gets on, with the action at which it stands and what it waits for."""
-    mistakes: list[Mistake] = []
-    for rank in range(schedule.num_ranks):
-        for step, action in enumerate(schedule.actions[rank]):
-            index = table.bounds[rank] + step
-            if np.isnan(starts[index]):
-                needs: Any = "the forward" if action.kind == Kind.FORWARD else "the backward"
-                chunk = action.chunk - 1 if action.kind == Kind.FORWARD else action.chunk + 1
-                mistakes.append(Mistake(
-                    schedule.name, f"rank {rank}, step {step}", str(action), "an order in which every input is made before it is used",
-                    f"it waits for {needs} of micro-batch {action.micro_batch} on chunk {chunk}", "never starts",
-                ))  # fmt: skip
-                break
-    return InputError(mistakes)

@@ -1,0 +1,34 @@
+"""Sums along a pipeline's stages, the stage being the first dim of every array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["around", "column", "total"]
+
+Array = npt.NDArray[np.float64]
+
+
+def around(both: Array, t: Array) -> tuple[Array, Array]:
+    """For each stage: the time of all stages before it, and of all behind it, forward and backward, with the messages."""
+    upto = np.cumsum(both, axis=0)
+    hops = column(np.arange(len(both)), both) * (2 * t)
+    before = upto - both + hops
+    behind = upto[-1] - upto + hops[::-1]
+    return before, behind
+
+
+def column(values: npt.NDArray[Any], like: Array) -> Array:
+    """One value per stage, ready to meet arrays with a batch behind the stage."""
+    return values.reshape(-1, *(1,) * (like.ndim - 1)).astype(np.float64)
+
+
+def total(times: Array) -> Array:
+    """Sum over the first dim in its order; np.sum's order, and so its last bit, would depend on the batch behind it."""
+    if not len(times):
+        return np.zeros(times.shape[1:])
+    result: Array = np.cumsum(times, axis=0)[-1]
+    return result

@@ -1,0 +1,45 @@
+"""Interleaved 1F1B: 1F1B's path over several chunks per rank, and the laps between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.schedule.closed_form.along_stages import around, column, total
+
+__all__ = ["interleaved"]
+
+Array = npt.NDArray[np.float64]
+Number = npt.NDArray[Any] | int  # a number, or an array of the batch's shape
+
+
+def interleaved(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+    """Interleaved 1F1B: (m v + p - 1)(f + b) of a chunk for equal chunks (arXiv 2104.04473 section 2.2.2).
+
+    The path of 1F1B, over rank r's v chunks; ``ahead`` is 2 (p - 1 - r) forwards, of its last chunk and then of its first. On the
+    way to the first backward, and after the last, micro-batch 0 goes round all ranks v - 1 times, which can take longer than a
+    rank's own p micro-batches (``laps``).
+    """
+    b = i + w
+    f, b = (times.reshape(v, p, *times.shape[1:]) for times in (f, b))
+    before, _ = around(f[0] + b[0], t)
+    _, behind = around(f[-1] + b[-1], t)
+    ahead = column(2 * (p - 1 - np.arange(p)), f[0])
+    same = np.minimum(ahead, p - 1)
+    ahead = np.where(m > p, ahead, same)
+    at_start = np.maximum(0.0, behind - same * f[-1] - (ahead - same) * f[0])
+    at_end = np.maximum(0.0, behind - same * b[-1] - (ahead - same) * b[0])
+    detours = np.where(m * v > (v - 1) * p + ahead + 1, at_start + at_end, np.maximum(at_start, at_end))
+    steady = before + m * total(f + b) + detours + _laps(f, t, p) + _laps(b, t, p)
+    result: Array = steady.max(axis=0)
+    return result
+
+
+def _laps(times: Array, t: Array, p: int) -> Array:
+    """For each rank: what a lap from one of its chunks to its next one takes longer than p micro-batches of its own."""
+    passed = np.cumsum(times, axis=1)
+    before = passed - times
+    around = passed[:-1, -1:] - before[:-1] + before[1:] + p * t
+    return total(np.maximum(0.0, around - p * times[:-1]))

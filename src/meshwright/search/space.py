@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.closed_form import SCHEDULES_IN_CLOSED_FORM
 from meshwright.spec.layout import DEFAULT_ORDER, TWO_CHUNK_SCHEDULES, Layout
 from meshwright.spec.model import Model
+from meshwright.spec.rules.candidates import divisors
 from meshwright.spec.workload import Training
 
 Ints = npt.NDArray[np.int64]
 
 ZEROS = ((0, ""), (1, ""), (2, ""), (3, ""), (3, "local"), (3, "keep"))
+SEARCHED_SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v")
+"""Schedules with a closed form; zb-1p and zb-2p have those of zb-h1 and zb-h2 and are not priced twice."""
+
 RECOMPUTES = ("none", "selective", "full")
 DEGREES = ("tp", "cp", "ulysses", "ep", "etp", "dp_replicate", "dp_shard", "mb")
 
@@ -165,7 +168,7 @@ class Space:
         if pp == 1:
             yield "1f1b", 1, None
             return
-        for schedule in SCHEDULES_IN_CLOSED_FORM:
+        for schedule in SEARCHED_SCHEDULES:
             if schedule == "interleaved":
                 most = self.model.num_layers // pp
                 sizes = [v for v in range(2, most + 1) if self.cut(pp * v, even=True) is not False]
@@ -199,9 +202,3 @@ def _ulysses(cp: int, cp_kind: str, splits: bool) -> list[int]:
     if splits:
         return [u for u in divisors(cp) if 1 < u < cp]
     return [cp if cp_kind == "ulysses" else 1]
-
-
-def divisors(number: int) -> list[int]:
-    """All of them, ascending."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})

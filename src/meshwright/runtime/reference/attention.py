@@ -33,7 +33,14 @@ def queries_keys_values(x: Tensor, weights: Weights, model: Model, tables: Table
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, allowed: Tensor, bias: Tensor | None = None, sinks: Tensor | None = None, drop: Dropout | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    allowed: Tensor,
+    bias: Tensor | None = None,
+    sinks: Tensor | None = None,
+    drop: Dropout | None = None,
 ) -> Tensor:
     """softmax(scale q k^T + bias) v over the allowed pairs: [B, Sq, N, Hv].
 

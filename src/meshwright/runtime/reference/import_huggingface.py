@@ -27,7 +27,9 @@ def from_huggingface(model: Model, state: Mapping[str, Tensor], file: str = "che
         for key in sorted(_keys(sources) - state.keys()):
             mistakes.add(key, None, f"a tensor of {model.name}", problem="is missing")
         for key in sorted(state.keys() - _keys(sources)):
-            mistakes.add(key, tuple(state[key].shape), f"only tensors of {model.name}", "is the config of another model?", "is not in the model")
+            mistakes.add(
+                key, tuple(state[key].shape), f"only tensors of {model.name}", "is the config of another model?", "is not in the model"
+            )
     weights = {name: source.join([state[key] for key in source.keys]).contiguous() for name, source in sources.items()}
     with Mistakes.of(file) as mistakes:
         for name, parameter in all_parameters(model).items():

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from meshwright.runtime.dropout import Dropout
+from meshwright.runtime.dropout import Dropout, Site
 from meshwright.runtime.reference.attention import Tables, alibi_bias, alibi_slopes, attend, may_see, queries_keys_values, score_scale
 from meshwright.runtime.reference.loss import cross_entropy, shifted_labels, shifted_tokens
 from meshwright.runtime.reference.mlp import mlp
@@ -48,12 +48,11 @@ class Context:
     token_index: Tensor  # int64 [B, S], unique in the step; only dropout asks
     dropout: Dropout | None
 
-    def drop(self, x: Tensor, layer: int, site: str) -> Tensor:
+    def drop(self, x: Tensor, layer: int, site: Site) -> Tensor:
         """Dropout over channels: x [B, S, D]."""
         if self.dropout is None:
             return x
-        channels = torch.arange(x.shape[-1], device=x.device)
-        return self.dropout.at(layer, site, self.token_index[..., None], channels)(x)  # type: ignore[arg-type]
+        return self.dropout.at(layer, site, self.token_index[..., None], torch.arange(x.shape[-1]))(x)
 
 
 def forward(model: Model, weights: Weights, tokens: Tensor, first_sequence: int = 0, dropout: Dropout | None = None) -> Output:
@@ -68,12 +67,16 @@ def forward(model: Model, weights: Weights, tokens: Tensor, first_sequence: int 
     routings: dict[int, Routing] = {}
     hidden = embed(context, weights, tokens)
     for index, kind in enumerate(model.layers):
-        hidden = decoder_layer(context, unit(weights, names.layer(index)), hidden, index, kind, routings)
+        hidden, routing = decoder_layer(context, unit(weights, names.layer(index)), hidden, index, kind)
+        if routing is not None:
+            routings[index] = routing
     hidden = norm(hidden, weights, names.NORM, model)
     logits = head(hidden, weights, model)
     mtp_logits = []
     for depth in range(model.mtp_layers):
-        hidden = mtp_layer(context, weights, hidden, tokens, depth, routings)
+        hidden, routing = mtp_layer(context, weights, hidden, tokens, depth)
+        if routing is not None:
+            routings[model.num_layers + depth] = routing
         mtp_logits.append(head(hidden, weights, model))
     return Output(logits, tuple(mtp_logits), routings)
 
@@ -116,16 +119,17 @@ def embed(context: Context, weights: Weights, tokens: Tensor) -> Tensor:
     return context.drop(x, -1, "embedding")
 
 
-def decoder_layer(context: Context, weights: Weights, x: Tensor, index: int, kind: LayerKind, routings: dict[int, Routing]) -> Tensor:
+def decoder_layer(context: Context, weights: Weights, x: Tensor, index: int, kind: LayerKind) -> tuple[Tensor, Routing | None]:
     """Attention, then MLP or experts, each on a norm of the residual stream and added to it. ``weights`` are this layer's."""
+    routing = None
     model = context.model
     out = attention(context, weights, norm(x, weights, names.ATTENTION_NORM, model), index, kind)
     x = x + context.drop(out, index, "attention.out")
     if kind.moe:
-        out, routings[index] = moe_block(norm(x, weights, names.MOE_NORM, model), weights, model)
+        out, routing = moe_block(norm(x, weights, names.MOE_NORM, model), weights, model)
     else:
         out = mlp(norm(x, weights, names.MLP_NORM, model), weights, names.GATE_UP, names.DOWN, model)
-    return x + context.drop(out, index, "mlp.down")
+    return x + context.drop(out, index, "mlp.down"), routing
 
 
 def attention(context: Context, weights: Weights, x: Tensor, index: int, kind: LayerKind) -> Tensor:
@@ -149,7 +153,7 @@ def head(hidden: Tensor, weights: Weights, model: Model) -> Tensor:
     return F.linear(hidden, weights[f"{matrix}.weight"])
 
 
-def mtp_layer(context: Context, weights: Weights, hidden: Tensor, tokens: Tensor, depth: int, routings: dict[int, Routing]) -> Tensor:
+def mtp_layer(context: Context, weights: Weights, hidden: Tensor, tokens: Tensor, depth: int) -> tuple[Tensor, Routing | None]:
     """The hidden state for the head, one token deeper (DeepSeek-V3, section 2.2, equations 21-23; depth 0 is their k = 1).
 
     Position i joins the hidden state of depth - 1, normed as its head sees it, with the embedding of token i + depth + 1.
@@ -162,8 +166,8 @@ def mtp_layer(context: Context, weights: Weights, hidden: Tensor, tokens: Tensor
         rms_norm(later, own[f"{names.MTP_NORM}.weight_embedding"], model.norm_eps),
     ]
     x = linear(torch.cat(both, dim=-1), own, names.MTP_PROJECTION)
-    x = decoder_layer(context, own, x, index, mtp_kind(model), routings)
-    return rms_norm(x, own[f"{names.MTP_NORM}.weight_head"], model.norm_eps)
+    x, routing = decoder_layer(context, own, x, index, mtp_kind(model))
+    return rms_norm(x, own[f"{names.MTP_NORM}.weight_head"], model.norm_eps), routing
 
 
 def _context(model: Model, weights: Weights, tokens: Tensor, first_sequence: int, dropout: Dropout | None) -> Context:

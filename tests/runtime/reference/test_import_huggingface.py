@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from runtime.reference.families import FAMILIES, Family
-from runtime.reference.transformers_float64 import casts, transformers_model
 from safetensors.torch import load_file
 from torch import Tensor
 
 from meshwright.errors import InputError
 from meshwright.runtime.initialise import initialised_weights
 from meshwright.runtime.reference.import_huggingface import from_huggingface, to_huggingface
+from runtime.reference.families import FAMILIES, Family
+from runtime.reference.transformers_float64 import casts, transformers_model
 
 BY_NAME = {family.name: family for family in FAMILIES}
 

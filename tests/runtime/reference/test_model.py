@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from runtime.reference.families import FAMILIES, Family
-from runtime.reference.transformers_float64 import casts, transformers_model
 from torch import Tensor
 
 from meshwright.runtime.initialise import initialised_weights
@@ -13,6 +11,8 @@ from meshwright.runtime.reference.import_huggingface import from_huggingface
 from meshwright.runtime.reference.loss import IGNORE_INDEX, shifted_labels, token_count
 from meshwright.runtime.reference.model import forward, loss
 from meshwright.runtime.reference.moe import smallest_margin
+from runtime.reference.families import FAMILIES, Family
+from runtime.reference.transformers_float64 import casts, transformers_model
 
 BATCH, LENGTH = 2, 23
 

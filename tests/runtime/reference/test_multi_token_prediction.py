@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from runtime.reference.families import FAMILIES, Family
-from runtime.reference.transformers_float64 import casts, transformers_model
 from torch import Tensor
 from transformers.modeling_layers import MtpModel
 
@@ -16,6 +14,8 @@ from meshwright.runtime.initialise import initialised_weights
 from meshwright.runtime.reference.import_huggingface import to_huggingface
 from meshwright.runtime.reference.loss import shifted_labels, token_count
 from meshwright.runtime.reference.model import Output, forward, loss
+from runtime.reference.families import FAMILIES, Family
+from runtime.reference.transformers_float64 import casts, transformers_model
 
 DEEPSEEK = next(family for family in FAMILIES if family.name == "deepseek_v3")
 

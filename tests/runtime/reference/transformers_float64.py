@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 import transformers
-from runtime.reference.families import Family
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from meshwright.runtime.reference.import_huggingface import to_huggingface
+from runtime.reference.families import Family
 
 
 class WithoutFloat32(TorchFunctionMode):

@@ -156,8 +156,8 @@ def _experts(unit: str, inside: str, model: Model, experts: str) -> Source:
         key = f"{unit}.mlp.experts.{'down' if down else 'gate_up'}_proj{'_bias' if name.endswith('bias') else ''}"
         return _fused_experts(key, E) if experts == "fused" else _gpt_oss_experts(key, E, down)
     folder = "block_sparse_moe" if experts == "mixtral" else "mlp"
-    words = {"mixtral": ("w1", "w3", "w2")}.get(experts, ("gate_proj", "up_proj", "down_proj"))
-    words = words[2:] if down else words[:2]
+    gate_word, up_word, down_word = {"mixtral": ("w1", "w3", "w2")}.get(experts, ("gate_proj", "up_proj", "down_proj"))
+    words = [down_word] if down else [gate_word, up_word]
     keys = [f"{unit}.{folder}.experts.{e}.{word}.weight" for e in range(E) for word in words]
     rows = model.hidden_size if down else model.moe.expert_ffn_size
     return _stacked(keys, [rows] * len(keys))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from meshwright.errors import InputError, Mistakes
+from meshwright.errors import Mistakes
 from meshwright.runtime.reference.huggingface_sources import Sources, bloom_sources, gpt2_sources, llama_sources
 from meshwright.spec.model import Model
 from meshwright.spec.parameters import all_parameters

@@ -105,7 +105,7 @@ def auxiliary_loss(model: Model, output: Output) -> Tensor:
     assert model.moe is not None
     routings = [routing for index, routing in output.routings.items() if index < model.num_layers]
     statistics = sum(balance_statistics(routing, model.moe.num_experts) for routing in routings)
-    return balance_loss(statistics, sum(len(routing.logits) for routing in routings))  # type: ignore[arg-type]
+    return balance_loss(statistics, sum(len(routing.logits) for routing in routings))
 
 
 def embed(context: Context, weights: Weights, tokens: Tensor) -> Tensor:

@@ -208,4 +208,4 @@ def _move_selection_biases(model: Model, master: dict[str, Tensor], step: Step) 
     for index in step.experts[0]:
         name = f"{names.layer(index, names.ROUTER)}.selection_bias"
         counts = sum(tokens_per_expert(chosen[index], model.moe.num_experts) for chosen in step.experts)
-        master[name] = updated_selection_bias(master[name], counts)  # type: ignore[arg-type]
+        master[name] = updated_selection_bias(master[name], counts)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 
 from meshwright.runtime.initialise import initialised, initialised_weights
-from meshwright.spec.parameters import all_parameters, parameter_count
+from meshwright.spec.parameters import all_parameters
 from runtime.reference.families import FAMILIES, Family
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_trained_parameters_are_as_many_as_transformers_has(family: Family) -> None:
+    theirs = transformers.AutoModelForCausalLM.from_config(family.config())
+    ours = sum(parameter.size for parameter in all_parameters(family.model).values() if parameter.trained)
+    assert ours == sum(parameter.numel() for parameter in theirs.parameters())
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_parameter_is_there_and_random(family: Family) -> None:
     weights = initialised_weights(family.model, seed=0, dtype=torch.float64)
     assert {name: tuple(tensor.shape) for name, tensor in weights.items()} == {n: p.shape for n, p in all_parameters(family.model).items()}
-    assert sum(tensor.numel() for tensor in weights.values()) == parameter_count(family.model)
     for name, tensor in weights.items():
         assert tensor.unique().numel() == tensor.numel(), f"{name} repeats values"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.modeling_layers import MtpModel
 
 from meshwright.runtime.initialise import initialised_weights
-from meshwright.runtime.reference.import_huggingface import to_huggingface
+from meshwright.runtime.reference.import_huggingface import from_huggingface, to_huggingface
 from meshwright.runtime.reference.loss import shifted_labels, token_count
 from meshwright.runtime.reference.model import Output, forward, loss
 from runtime.reference.families import FAMILIES, Family
@@ -67,10 +67,27 @@ def test_multi_token_prediction_is_transformers_own(depth: int) -> None:
     for logits, expected in zip(output.mtp_logits, theirs, strict=True):
         # float64 on both sides, logits of order one
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
-    (gradient,) = torch.autograd.grad(sum(t.square().sum() for t in output.mtp_logits), [weights["layers.1.attention.out.weight"]])
-    sum(t.square().sum() for t in theirs).backward()
-    their_gradient = main.model.layers[1].self_attn.o_proj.weight.grad
-    torch.testing.assert_close(gradient, their_gradient, rtol=0, atol=1e-12 * their_gradient.abs().max().item())
+    _compare_gradients(family, weights, output.mtp_logits, theirs, main, drafting)
+
+
+def _compare_gradients(
+    family: Family, weights: dict[str, Tensor], ours: tuple[Tensor, ...], theirs: list[Tensor], main: torch.nn.Module, drafting: MtpModel
+) -> None:
+    """Of the same function of the logits, for every parameter of the model and of its extra layers."""
+    found = torch.autograd.grad(sum(t.square().mean() for t in ours), list(weights.values()), allow_unused=True, materialize_grads=True)
+    sum(t.square().mean() for t in theirs).backward()
+    state = {key: torch.zeros_like(tensor) for key, tensor in to_huggingface(family.model, weights, "fused").items()}
+    state |= {key: parameter.grad for key, parameter in main.named_parameters()}
+    for key, parameter in drafting.named_parameters():
+        if key.startswith("layers."):
+            _, k, inside = key.split(".", 2)
+            inside = inside.removeprefix("mtp_block.").replace("post_norm", "shared_head.norm")
+            state[f"model.layers.{family.model.num_layers + int(k)}.{inside}"] = parameter.grad
+    expected = from_huggingface(family.model, state)
+    largest = max(gradient.abs().max().item() for gradient in expected.values())
+    for (name, gradient), own in zip(expected.items(), found, strict=True):
+        torch.testing.assert_close(own, gradient, rtol=0, atol=1e-12 * largest, msg=lambda text, name=name: f"{name}: {text}")
+        assert own.any() or name.endswith("selection_bias"), name
 
 
 def test_depth_k_predicts_the_token_k_places_after_the_next() -> None:

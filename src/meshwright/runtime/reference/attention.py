@@ -100,10 +100,10 @@ def alibi_bias(slopes: Tensor, queries: Tensor, keys: Tensor, dtype: torch.dtype
 
 
 def _grouped(x: Tensor, weights: Weights, model: Model, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
-    a = model.attention
-    heads = linear(x, weights, names.QKV).unflatten(-1, (-1, a.head_dim))
-    kv_heads = heads.shape[2] * a.num_kv_heads // (a.num_heads + 2 * a.num_kv_heads)
-    q, k, v = heads.split((heads.shape[2] - 2 * kv_heads, kv_heads, kv_heads), dim=2)
+    heads = linear(x, weights, names.QKV).unflatten(-1, (-1, model.attention.head_dim))
+    q_heads = weights[f"{names.OUT}.weight"].shape[1] // model.attention.head_dim
+    kv_heads = (heads.shape[2] - q_heads) // 2
+    q, k, v = heads.split((q_heads, kv_heads, kv_heads), dim=2)
     return *position_queries_keys(q, k, weights, model, tables), v
 
 

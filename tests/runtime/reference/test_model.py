@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from meshwright.errors import InputError
 from meshwright.runtime.initialise import initialised_weights
 from meshwright.runtime.reference.import_huggingface import from_huggingface
 from meshwright.runtime.reference.loss import IGNORE_INDEX, shifted_labels, token_count
@@ -92,3 +95,27 @@ def test_every_trained_parameter_has_a_gradient(family: Family) -> None:
     assert [name for name, gradient in gradients.items() if not gradient.any()] == [
         name for name in gradients if name.endswith("selection_bias")
     ]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)], ids=["float32", "bf16"])
+def test_narrower_dtypes_stay_near_float64(family: Family, dtype: torch.dtype, bound: float) -> None:
+    # About a hundred roundings of 6e-8 or 4e-3 in a row, partly cancelling, relative to the largest logit. Top-k choices may differ in
+    # bf16 for a token or two, so there only the median token is judged.
+    weights = {name: t.to(dtype) for name, t in initialised_weights(family.model, seed=3, dtype=torch.float64).items()}
+    tokens, labels = _tokens(family)
+    output = forward(family.model, weights, tokens)
+    exact = forward(family.model, {name: t.double() for name, t in weights.items()}, tokens)
+    assert output.logits.dtype == dtype
+    worst = (output.logits - exact.logits).abs().amax(-1).flatten() / exact.logits.abs().max()
+    assert (worst.max() if dtype == torch.float32 else worst.median()).item() < bound
+    assert loss(family.model, output, shifted_labels(labels), 10).dtype == torch.float32
+
+
+def test_a_balance_loss_of_a_sigmoid_router_is_refused() -> None:
+    model = next(family.model for family in FAMILIES if family.name == "deepseek_v3")
+    model = replace(model, moe=replace(model.moe, aux_loss_coefficient=0.01))
+    tokens = torch.zeros(1, 4, dtype=torch.int64)
+    output = forward(model, initialised_weights(model, seed=0, dtype=torch.float32), tokens)
+    with pytest.raises(InputError, match=r"`moe.aux_loss_coefficient` = 0.01 is not legal\n.*0 with moe.score = sigmoid"):
+        loss(model, output, tokens, 4)

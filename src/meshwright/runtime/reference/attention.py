@@ -94,9 +94,9 @@ def alibi_slopes(num_heads: int) -> Tensor:
 
 
 def alibi_bias(slopes: Tensor, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:
-    """[N, Sq, Sk]: slope times (key position - query position)."""
+    """[N, Sq, Sk]: slope times (key position - query position), in the dtype of scores of a model of this dtype."""
     distance = (keys[None, :] - queries[:, None]).to(slopes)
-    return (slopes[:, None, None] * distance).to(dtype)
+    return (slopes[:, None, None] * distance).to(torch.promote_types(dtype, torch.float32))
 
 
 def _grouped(x: Tensor, weights: Weights, model: Model, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:

@@ -41,7 +41,7 @@ def llama_sources(model: Model, experts: str) -> Sources:
         elif parameter.module == names.EXPERTS:
             found[name] = _experts(f"model.{unit}", inside, model, experts)
         else:
-            found[name] = _llama_layer(f"model.{unit}", inside, parameter, model, experts)
+            found[name] = _llama_layer(f"model.{unit}", parameter, model, experts)
     return found
 
 
@@ -72,8 +72,11 @@ def bloom_sources(model: Model) -> Sources:
     return found
 
 
-_NORM_AND_HEAD = {f"{names.NORM}.weight": "model.norm.weight", f"{names.HEAD}.weight": "lm_head.weight"}
-_LLAMA_ROOT = {f"{names.EMBEDDING}.weight": "model.embed_tokens.weight", **_NORM_AND_HEAD}
+_LLAMA_ROOT = {
+    f"{names.EMBEDDING}.weight": "model.embed_tokens.weight",
+    f"{names.NORM}.weight": "model.norm.weight",
+    f"{names.HEAD}.weight": "lm_head.weight",
+}
 _GPT2_ROOT = {
     f"{names.EMBEDDING}.weight": "transformer.wte.weight",
     f"{names.POSITIONS}.weight": "transformer.wpe.weight",
@@ -124,7 +127,7 @@ _MTP_NORM = {"weight_hidden": "hnorm", "weight_embedding": "enorm", "weight_head
 _ROUTER = {"mixtral": "block_sparse_moe.gate", "gpt_oss": "mlp.router"}
 
 
-def _llama_layer(unit: str, inside: str, parameter: Parameter, model: Model, experts: str) -> Source:
+def _llama_layer(unit: str, parameter: Parameter, model: Model, experts: str) -> Source:
     module, name, a = parameter.module, parameter.name, model.attention
     if module == names.QKV:
         sizes = [heads * a.head_dim for heads in (a.num_heads, a.num_kv_heads, a.num_kv_heads)]

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from meshwright.errors import InputError, Mistake
 from meshwright.runtime.dropout import Dropout, Site
 from meshwright.runtime.reference.attention import Tables, alibi_bias, alibi_slopes, attend, may_see, queries_keys_values, score_scale
 from meshwright.runtime.reference.loss import cross_entropy, shifted_labels, shifted_tokens
@@ -101,8 +102,15 @@ def loss(
 
 
 def auxiliary_loss(model: Model, output: Output) -> Tensor:
-    """The balance loss over all MoE decoder layers of one micro-batch."""
+    """The balance loss over all MoE decoder layers of one micro-batch.
+
+    Raises:
+        InputError: for a sigmoid router, whose mean probabilities have no agreed meaning (DeepSeek-V3's own loss is another one).
+    """
     assert model.moe is not None
+    if model.moe.score == "sigmoid":
+        legal, hint = "0 with moe.score = sigmoid", "moe.selection_bias keeps such experts' loads even"
+        raise InputError([Mistake(model.source or model.name, "moe.aux_loss_coefficient", model.moe.aux_loss_coefficient, legal, hint)])
     routings = [routing for index, routing in output.routings.items() if index < model.num_layers]
     statistics = sum(balance_statistics(routing, model.moe.num_experts) for routing in routings)
     return balance_loss(statistics, sum(len(routing.logits) for routing in routings))

@@ -36,6 +36,8 @@ class Parameter:
         shape: global and unpadded. cut: see Cut.
         trained: False for buffers that move by other means than a gradient (the routers' selection bias).
         by_head: its gradient is a sum over heads, hence partial over tp even without sp (q/k norms).
+        parts: equal pieces along dim 0 (of each expert) that are cut one by one, so that a rank's rows of gate and of up
+            belong together: 2 for gate_up, else 1.
     """
 
     module: str
@@ -44,6 +46,7 @@ class Parameter:
     cut: Cut = "whole"
     trained: bool = True
     by_head: bool = False
+    parts: int = 1
 
     @property
     def size(self) -> int:
@@ -96,6 +99,21 @@ def mtp_kind(model: Model) -> LayerKind:
     return model.layers[-1]
 
 
+def all_parameters(model: Model, with_mtp: bool = True) -> dict[str, Parameter]:
+    """Every parameter by its full name (``layers.3.attention.qkv.weight``), in the order of the forward pass.
+
+    Decoder layer i is the unit ``layers.i``; multi-token-prediction layer k is ``layers.{L + k}``.
+    """
+    found = {_full_name(p): p for p in embedding_parameters(model)}
+    for index, kind in enumerate(model.layers):
+        found |= {_full_name(p, names.layer(index)): p for p in layer_parameters(model, kind)}
+    found |= {_full_name(p): p for p in head_parameters(model)}
+    for index in range(model.num_layers, model.num_layers + (model.mtp_layers if with_mtp else 0)):
+        of_layer = mtp_parameters(model) + layer_parameters(model, mtp_kind(model))
+        found |= {_full_name(p, names.layer(index)): p for p in of_layer}
+    return found
+
+
 def parameter_count(model: Model, with_mtp: bool = False) -> int:
     """All trained parameters and buffers of the model, unpadded; a tied head counts once."""
     total = _count(embedding_parameters(model)) + _count(head_parameters(model))
@@ -115,6 +133,11 @@ def active_parameter_count(model: Model) -> int:
     return parameter_count(model) - idle * per_expert * sum(kind.moe for kind in model.layers)
 
 
+def _full_name(parameter: Parameter, unit: str = "") -> str:
+    name = f"{parameter.module}.{parameter.name}"
+    return f"{unit}.{name}" if unit else name
+
+
 def _count(parameters: Iterable[Parameter]) -> int:
     return sum(parameter.size for parameter in parameters)
 
@@ -126,12 +149,12 @@ def _norm(model: Model, module: str, width: int) -> list[Parameter]:
     return found
 
 
-def _linear(module: str, rows: int, columns: int, cut: Cut, bias: bool) -> list[Parameter]:
+def _linear(module: str, rows: int, columns: int, cut: Cut, bias: bool, parts: int = 1) -> list[Parameter]:
     """A matrix and perhaps its bias; the bias of a column-cut matrix is added after the sum, so every rank has all of it."""
-    found = [Parameter(module, "weight", (rows, columns), cut)]
+    found = [Parameter(module, "weight", (rows, columns), cut, parts=parts)]
     if bias:
         bias_cut: Cut = {"columns": "whole", "expert_columns": "expert_whole"}.get(cut, cut)  # type: ignore[assignment]
-        found.append(Parameter(module, "bias", (rows,), bias_cut))
+        found.append(Parameter(module, "bias", (rows,), bias_cut, parts=parts))
     return found
 
 
@@ -171,24 +194,24 @@ def _mla_parameters(model: Model) -> list[Parameter]:
 
 def _mlp_parameters(model: Model) -> list[Parameter]:
     D, F = model.hidden_size, model.ffn_size
-    up = 2 * F if model.gated else F
+    parts = 2 if model.gated else 1
     found = _norm(model, names.MLP_NORM, D)
-    found += _linear(names.GATE_UP, up, D, "rows", model.mlp_bias)
+    found += _linear(names.GATE_UP, parts * F, D, "rows", model.mlp_bias, parts)
     return found + _linear(names.DOWN, D, F, "columns", model.mlp_bias)
 
 
 def _moe_parameters(model: Model) -> list[Parameter]:
     moe, D = model.moe, model.hidden_size
     assert moe is not None
-    E, F, factor = moe.num_experts, moe.expert_ffn_size, 2 if model.gated else 1
+    E, F, parts = moe.num_experts, moe.expert_ffn_size, 2 if model.gated else 1
     found = _norm(model, names.MOE_NORM, D)
     found += _linear(names.ROUTER, E, D, "whole", moe.router_bias)
     if moe.selection_bias:
         found.append(Parameter(names.ROUTER, "selection_bias", (E,), trained=False))
-    found += _linear(names.EXPERTS, E * factor * F, D, "expert_rows", moe.expert_bias)
+    found += _linear(names.EXPERTS, E * parts * F, D, "expert_rows", moe.expert_bias, parts)
     down = _linear(names.EXPERTS, E * D, F, "expert_columns", moe.expert_bias)
     found += [Parameter(p.module, f"down_{p.name}", p.shape, p.cut) for p in down]
     if moe.shared_ffn_size:
-        found += _linear(names.SHARED_GATE_UP, factor * moe.shared_ffn_size, D, "rows", False)
+        found += _linear(names.SHARED_GATE_UP, parts * moe.shared_ffn_size, D, "rows", False, parts)
         found += _linear(names.SHARED_DOWN, D, moe.shared_ffn_size, "columns", False)
     return found

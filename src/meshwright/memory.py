@@ -41,19 +41,21 @@ class StageMemory:
     @property
     def peak_bytes(self) -> Num:
         total: Num = 0
-        for field in fields(self):
-            total = total + getattr(self, field.name)
+        for name in CATEGORIES:
+            total = total + getattr(self, name)
         return total
 
     def categories(self) -> dict[str, Num]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in CATEGORIES}
+
+
+CATEGORIES = tuple(field.name for field in fields(StageMemory))
 
 
 def stage_memory(priced: Priced, index: int) -> StageMemory:
     """The peak of pipeline rank ``index``."""
     stage = priced.ledger.stage(index)
-    memory = StageMemory()
-    _state(memory, priced, stage)
+    memory = StageMemory(*_state(priced, stage))
     _activations(memory, priced, stage)
     if priced.ledger.layout.pp > 1:
         s = priced.ledger.sizes
@@ -81,7 +83,20 @@ def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]
     return found
 
 
-def _state(memory: StageMemory, priced: Priced, stage: Stage) -> None:
+def _state(priced: Priced, stage: Stage) -> tuple[Num, ...]:
+    """StageMemory's fields up to ``gradient_bucket``, from the stage's units. The search meets one stage's units under
+    many schedules and recompute policies; they are added up once."""
+    content = (tuple((block.kind, count) for chunk in stage.chunks for block, count in chunk.layers), stage.first, stage.last)
+    key = ("state", content)
+    if key not in priced.units:
+        memory = StageMemory()
+        _add_state(memory, priced, stage)
+        priced.units[key] = (memory.weights, memory.gradients, memory.optimizer, 0, memory.gathered, memory.gradient_bucket)
+    found: tuple[Num, ...] = priced.units[key]
+    return found
+
+
+def _add_state(memory: StageMemory, priced: Priced, stage: Stage) -> None:
     """Weights, gradients, optimizer, and what zero=2 and 3 have whole for a moment."""
     layout, precision = priced.ledger.layout, priced.ledger.precision
     zero, variant = layout.zero, layout.zero_variant
@@ -122,6 +137,15 @@ def _activations(memory: StageMemory, priced: Priced, stage: Stage) -> None:
 
 
 def _chunk_bytes(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num]:
+    """``_add_chunk_bytes``, worked out once for equal chunks."""
+    key = ("bytes", chunk.content)
+    if key not in priced.blocks:
+        priced.blocks[key] = _add_chunk_bytes(priced, chunk)
+    found: tuple[Num, Num, Num] = priced.blocks[key]
+    return found
+
+
+def _add_chunk_bytes(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num]:
     """(saved by embedding and layers, saved by the head, largest working set) of one micro-batch.
 
     The head's backward follows its forward at once in every schedule but gpipe, so its logits are not multiplied by the

@@ -15,10 +15,12 @@ from meshwright.arithmetic import Num, is_array, larger
 from meshwright.collectives.fabric import Fabric
 from meshwright.compute import compute_s
 from meshwright.ledger.blocks.layer import Block
-from meshwright.ledger.build import Ledger
+from meshwright.ledger import step
+from meshwright.ledger.build import Ledger, scalar_rows
 from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.rows import Row
 from meshwright.ledger.stages import LayerBlock
+from meshwright.spec import names
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import LayerKind
 
@@ -88,8 +90,10 @@ class UnitNumbers(Numbers):
 
     Attributes:
         gather_s: zero=3's gather before the forward. regather_s, scatter_s: of each micro-batch's backward.
-        reduce_s: reductions once per step. collect_s: parameter gathers once per step. tensor_s: sums over tp.
-        copies_s: sums over copies of kv heads in each micro-batch.
+        reduce_s: reductions once per step. keep_s, collect_s: parameter gathers once per step, before the first forward
+            (zero=3:keep) and after the optimizer (zero=1, 2). tensor_s: sums over tp. copies_s: sums over copies of kv
+            heads in each micro-batch. loads_s: sums of expert loads. shared_s: sums of a shared embedding. mirror_s: sums
+            over dualpipe's copies. optimizer_s: AdamW.
     """
 
     numel: Num
@@ -99,9 +103,14 @@ class UnitNumbers(Numbers):
     regather_s: Num
     scatter_s: Num
     reduce_s: Num
+    keep_s: Num
     collect_s: Num
     tensor_s: Num
     copies_s: Num
+    loads_s: Num
+    shared_s: Num
+    mirror_s: Num
+    optimizer_s: Num
 
 
 class Priced:
@@ -113,35 +122,46 @@ class Priced:
     """
 
     def __init__(
-        self, ledger: Ledger, cluster: Cluster, fabric: Fabric | None = None, blocks: dict[object, BlockNumbers] | None = None,
-        units: dict[object, UnitNumbers] | None = None, source: tuple[Priced, Any] | None = None,
+        self, ledger: Ledger, cluster: Cluster, fabric: Fabric | None = None, blocks: dict[object, Any] | None = None,
+        units: dict[object, Any] | None = None, source: tuple[Priced, Any] | None = None,
     ) -> None:  # fmt: skip
         self.ledger, self.cluster = ledger, cluster
         self.fabric = fabric or Fabric(ledger.layout, cluster, ledger.model.attention.num_kv_heads)
-        self.blocks: dict[object, BlockNumbers] = {} if blocks is None else blocks
-        self.units: dict[object, UnitNumbers] = {} if units is None else units
+        self.blocks: dict[object, Any] = {} if blocks is None else blocks
+        self.units: dict[object, Any] = {} if units is None else units
         self._source = source
 
-    def _block(self, key: object, of: Callable[[Priced], BlockNumbers], make: Callable[[], Block]) -> BlockNumbers:
-        if key not in self.blocks:
+    def _cached(self, cache: dict[object, Any], key: object, of: Callable[[Priced], Any], make: Callable[[], Any]) -> Any:
+        if key not in cache:
             if self._source is None:
-                self.blocks[key] = self.price_block(make())
+                cache[key] = make()
             else:
                 wider, index = self._source
-                self.blocks[key] = of(wider).take(index)
-        return self.blocks[key]
+                cache[key] = taken(of(wider), index)
+        return cache[key]
+
+    def _block(self, key: object, of: Callable[[Priced], BlockNumbers], make: Callable[[], Block]) -> BlockNumbers:
+        found: BlockNumbers = self._cached(self.blocks, key, of, lambda: self.price_block(make()))
+        return found
 
     def _unit(self, key: object, of: Callable[[Priced], UnitNumbers], make: Callable[[], Unit]) -> UnitNumbers:
-        if key not in self.units:
-            if self._source is None:
-                self.units[key] = self.price_unit(make())
-            else:
-                wider, index = self._source
-                self.units[key] = of(wider).take(index)
-        return self.units[key]
+        found: UnitNumbers = self._cached(self.units, key, of, lambda: self.price_unit(make()))
+        return found
 
     def layer(self, block: LayerBlock) -> BlockNumbers:
         return self._block(block, lambda wider: wider.layer(block), lambda: self.ledger.layer(block))
+
+    @property
+    def boundary_s(self) -> Num:
+        """One message over a boundary of the pipeline."""
+        return self._cached(
+            self.blocks, "boundary", lambda wider: wider.boundary_s, lambda: self._sum(step.boundary(self.ledger.sizes, "forward", 0, 1))
+        )
+
+    @property
+    def scalars_s(self) -> Num:
+        """Token count and gradient norm."""
+        return self._cached(self.blocks, "scalars", lambda wider: wider.scalars_s, lambda: self._sum(scalar_rows(self.ledger)))
 
     @property
     def embedding(self) -> BlockNumbers:
@@ -215,24 +235,36 @@ class Priced:
         return block.working_bytes + largest
 
     def price_unit(self, unit: Unit) -> UnitNumbers:
-        """Seconds of the unit's collectives by the moment at which they run."""
-        gather = self._sum(unit.forward)
-        regather = self._sum([row for row in unit.backward if row.op == "all_gather"])
-        scatter = self._sum([row for row in unit.backward if row.op != "all_gather" and row.axis != "kv"])
-        kept = [row for row in unit.step if row.op == "all_gather"]
-        over_tp = [row for row in unit.step if row.axis in ("tp", "kv")]
-        copies = [row for row in unit.backward if row.axis == "kv"]
-        reduced = [row for row in unit.step if row.op != "all_gather" and row.axis not in ("tp", "kv")]
-        return UnitNumbers(
-            unit.numel, unit.shard, unit.gathered, gather, regather, scatter, self._sum(reduced), self._sum(kept),
-            self._sum(over_tp), self._sum(copies),
-        )  # fmt: skip
+        """Seconds of the unit's rows by the moment at which they run."""
+        moments: dict[str, list[Row]] = {moment: [] for moment in UNIT_MOMENTS}
+        moments["gather_s"] = unit.forward
+        moments["mirror_s"] = unit.mirror
+        for row in unit.backward:
+            moment = "regather_s" if row.op == "all_gather" else "copies_s" if row.axis == "kv" else "scatter_s"
+            moments[moment].append(row)
+        for row in unit.step:
+            moments[_step_moment(row)].append(row)
+        return UnitNumbers(unit.numel, unit.shard, unit.gathered, *(self._sum(rows) for rows in moments.values()))
 
     def _sum(self, rows: list[Row]) -> Num:
         seconds: Num = 0.0
         for row in rows:
             seconds = seconds + row.times * self.row_s(row)
         return seconds
+
+
+UNIT_MOMENTS = tuple(field.name for field in fields(UnitNumbers) if field.name.endswith("_s"))
+
+
+def _step_moment(row: Row) -> str:
+    """When a row of a unit that runs once per step does so."""
+    if row.op is None:
+        return "optimizer_s"
+    if row.op == "all_gather":
+        return "keep_s" if row.phase == "forward" else "collect_s"
+    if row.name == names.ROUTER:
+        return "loads_s"
+    return {"tp": "tensor_s", "kv": "tensor_s", "embedding": "shared_s"}.get(row.axis or "", "reduce_s")
 
 
 def _by_phase(block: Block) -> dict[str, list[Row]]:

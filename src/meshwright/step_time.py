@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from meshwright.arithmetic import Num, is_array, larger, where
-from meshwright.ledger import step
-from meshwright.ledger.build import Stage, step_rows
+from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of
 from meshwright.priced import BlockNumbers, Cost, Priced
@@ -80,7 +79,7 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     ledger = priced.ledger
     layout, m, pp = ledger.layout, ledger.micro_batches, ledger.layout.pp
     times = _chunk_times(priced)
-    transfer_s = _transfer_s(priced)
+    transfer_s = priced.boundary_s if pp > 1 else 0.0
     if pp == 1:
         span = m * sum((times[i].busy_s for i in range(len(times))), 0.0)
     else:
@@ -160,13 +159,6 @@ def _root_of(priced: Priced, chunk: Chunk) -> tuple[bool, bool]:
     return any(c.first for c in chunks), any(c.last for c in chunks)
 
 
-def _transfer_s(priced: Priced) -> Num:
-    """One boundary's message."""
-    if priced.ledger.layout.pp == 1:
-        return 0.0
-    return sum(priced.row_s(row) for row in step.boundary(priced.ledger.sizes, "forward", 0, 1))
-
-
 def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num) -> tuple[Parts, Num]:
     """The parts of the stage that is busy longest, with its waiting; and the busy seconds of all stages together."""
     ledger = priced.ledger
@@ -229,38 +221,36 @@ def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
     stack, ledger = priced.ledger.stack, priced.ledger
     mine = [times[chunk.index] for chunk in stage.chunks]
     parts = Parts()
-    reduce_s, collect_s, last_s = _once_per_step(priced, stage, parts)
+    reduce_s, keep_s, collect_s, last_s = _once_per_step(priced, stage, parts)
     forward_s: Num = 0.0
     backward_s: Num = 0.0
     for time in mine:
         forward_s, backward_s = forward_s + time.forward_s, backward_s + time.recompute.total_s + time.backward.total_s
     if stack.hides_data_parallel:
         reduce_s = larger(last_s, reduce_s - backward_s)
-    if stack.hides_parameter_gather or ledger.layout.zero == 3:
-        collect_s = larger(collect_s - forward_s, 0.0)
-    parts.dp_s = reduce_s + collect_s
-    for row in step_rows(stage):
-        seconds = row.times * priced.row_s(row)
-        if row.phase == "optimizer":
-            parts.optimizer_s = parts.optimizer_s + seconds
-        elif row.axis in ("embedding", "mirror"):
-            parts.dp_s = parts.dp_s + seconds
-        else:
-            parts.other_s = parts.other_s + seconds
+    collect_s = larger(keep_s - forward_s, 0.0) + (larger(collect_s - forward_s, 0.0) if stack.hides_parameter_gather else collect_s)
+    parts.dp_s = parts.dp_s + reduce_s + collect_s
+    parts.other_s = priced.scalars_s
     return parts
 
 
-def _once_per_step(priced: Priced, stage: Stage, parts: Parts) -> tuple[Num, Num, Num]:
-    """(reductions, parameter gathers, the last unit's reduction) of a stage; sums over tp go to ``parts``.
+def _once_per_step(priced: Priced, stage: Stage, parts: Parts) -> tuple[Num, Num, Num, Num]:
+    """(reductions, gathers before the forward, gathers after the optimizer, the last unit's reduction) of a stage.
 
+    What nothing can hide goes to ``parts``: sums over tp, of a shared embedding, of copies of stages, of loads; AdamW.
     zero=2 and 3 sum replicated key and value rows in every micro-batch. The backward ends with the embedding where the
     stage has it, else with its first layer.
     """
     m = priced.ledger.micro_batches
+    mirrored = priced.ledger.layout.schedule == "dualpipe" and priced.ledger.layout.pp > 1
     reduce_s: Num = 0.0
+    keep_s: Num = 0.0
     collect_s: Num = 0.0
     units = units_of(priced, stage)
     for unit, count, _ in units:
-        reduce_s, collect_s = reduce_s + count * unit.reduce_s, collect_s + count * unit.collect_s
+        reduce_s, keep_s, collect_s = reduce_s + count * unit.reduce_s, keep_s + count * unit.keep_s, collect_s + count * unit.collect_s
         parts.tp_s = parts.tp_s + count * (unit.tensor_s + m * unit.copies_s)
-    return reduce_s, collect_s, (units[-1] if stage.first else units[0])[0].reduce_s
+        parts.ep_s = parts.ep_s + count * unit.loads_s
+        parts.dp_s = parts.dp_s + count * (unit.shared_s + unit.mirror_s if mirrored else unit.shared_s)
+        parts.optimizer_s = parts.optimizer_s + count * unit.optimizer_s
+    return reduce_s, keep_s, collect_s, (units[-1] if stage.first else units[0])[0].reduce_s

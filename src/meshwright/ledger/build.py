@@ -96,7 +96,7 @@ class Ledger:
                 parameters = parameters + head_parameters(self.model, tied_copy=not first)
                 if self.model.mtp_layers and not self.model.tied_embeddings and not first:
                     parameters = parameters + embedding_parameters(self.model)[:1]
-            self._roots[first, last] = build_unit("root", parameters, self.sizes, is_root=True)
+            self._roots[first, last] = build_unit("root", parameters, self.sizes, is_root=True, shares_table=self.shares_embedding)
         return self._roots[first, last]
 
     @property
@@ -181,22 +181,17 @@ def build(model: Model, workload: Training, layout: Any, stack: Stack | None = N
     return Ledger(model, workload, layout, stack, precision, sizes, cut)
 
 
-def step_rows(stage: Stage) -> list[Row]:
-    """Rows that a rank of this stage has once per step beside its units': counts, norms, shared parameters, optimizer."""
-    ledger, s = stage.ledger, stage.ledger.sizes
+def scalar_rows(ledger: Ledger) -> list[Row]:
+    """Rows that every rank has once per step whatever it holds: the count of tokens and the norm of the gradients."""
     layout = ledger.layout
     data = shard_ranks(layout) * layout.dp_replicate
-    rows = step.token_count(s, data)
-    if s.model.moe is not None and s.model.moe.selection_bias:
-        layers = sum(count for chunk in stage.chunks for block, count in chunk.layers if block.kind.moe)
-        loads = step.expert_loads(s, data * layout.tp if layout.sp else data)
-        rows += [replace(row, times=layers) for row in loads if layers]
-    if ledger.shares_embedding and (stage.first or stage.last):
-        rows += step.tied_embedding(s)
-    if layout.schedule == "dualpipe" and layout.pp > 1:
-        rows += step.mirrored_stages(s, sum(count * (unit.shard if layout.zero else unit.numel) for unit, count in stage.units()))
-    rows += step.gradient_norm(s, data * layout.tp * layout.pp)
-    owned: Num = 0
+    return step.token_count(ledger.sizes, data) + step.gradient_norm(ledger.sizes, data * layout.tp * layout.pp)
+
+
+def step_rows(stage: Stage) -> list[Row]:
+    """All rows that a rank of this stage has once per step; those of equal units once, with their number."""
+    mirrored = stage.ledger.layout.schedule == "dualpipe" and stage.ledger.layout.pp > 1
+    rows = scalar_rows(stage.ledger)
     for unit, count in stage.units():
-        owned = owned + count * (unit.shard if layout.zero else unit.numel)
-    return rows + step.optimizer(s, owned)
+        rows += [replace(row, times=count * row.times) for row in unit.step + (unit.mirror if mirrored else [])]
+    return rows

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.arithmetic import Num
+from meshwright.ledger import step
 from meshwright.ledger.parameters import held_numel, is_expert, partial_over_tp, replicated_kv_numel, shard_numel
 from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.sizes import Sizes
@@ -41,8 +42,9 @@ class Unit:
     """One unit: its parts, and what it sends.
 
     Attributes:
-        forward, backward: rows of each micro-batch. step: rows of each step.
-        partial_numel: elements whose gradient is a summand over tp; kv_numel: of replicated key and value rows.
+        forward, backward: rows of each micro-batch. step: rows of each step, the optimizer's last. mirror: rows of each step
+            under dualpipe, whose ranks hold copies of each other's stages.
+        owned: elements that this rank's optimizer moves. partial_numel: elements whose gradient is a summand over tp; kv_numel: of replicated key and value rows.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Unit:
     forward: list[Row]
     backward: list[Row]
     step: list[Row]
+    mirror: list[Row]
+    owned: Num = 0
 
     @property
     def numel(self) -> Num:
@@ -77,8 +81,12 @@ def expert_shard_ranks(layout: Any) -> Num:
     return layout.fold // (layout.ep * layout.etp)
 
 
-def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: bool = False) -> Unit:
-    """The rows of one unit under the layout's ZeRO stage."""
+def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: bool = False, shares_table: bool = False) -> Unit:
+    """The rows of one unit under the layout's ZeRO stage.
+
+    Args:
+        is_root: embedding, final norm and head. shares_table: the other end of the pipeline holds the embedding, too.
+    """
     trained = [p for p in parameters if p.trained]
     dense = [p for p in trained if not is_expert(p)]
     experts = [p for p in trained if is_expert(p)]
@@ -91,8 +99,15 @@ def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: 
     zero = s.layout.zero
     shard_of = n if zero else 1
     partial = shard_numel(partial_over_tp(parameters, s), s, shard_of) if zero else held_numel(partial_over_tp(parameters, s), s)
-    unit = Unit(name, tuple(parts), partial, kv, [], [], [])
+    unit = Unit(name, tuple(parts), partial, kv, [], [], [], [])
+    unit.owned = unit.shard if zero else unit.numel
     _write(unit, s, is_root)
+    if shares_table:
+        unit.step += step.tied_embedding(s)
+    if any(not p.trained for p in parameters):
+        unit.step += step.expert_loads(s, n * replicas)
+    unit.step += step.optimizer(s, unit.owned)
+    unit.mirror += step.mirrored_stages(s, unit.owned)
     return unit
 
 

@@ -1,5 +1,5 @@
-"""What happens once per optimizer step beside the units' own reductions (DESIGN section 4.1, last rows), and the sends of
-the pipeline."""
+"""What happens once per optimizer step beside data parallelism's reductions (DESIGN section 4.1, last rows), and what the
+pipeline sends for each micro-batch."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def mirrored_stages(s: Sizes, numel: Num) -> list[Row]:
     return w.rows
 
 
-def expert_loads(s: Sizes, ranks: Num) -> list[Row]:
+def expert_loads(s: Sizes, data_ranks: Num) -> list[Row]:
     """Auxiliary-loss-free balancing moves each expert's bias by its load over all tokens (arXiv 2408.15664)."""
     w = Writer(s)
     assert s.model.moe is not None
     tensor = s.tensor("E", dtype="int64")
-    axis = "dp_cp_tp" if s.layout.sp else "dp_cp"
+    axis, ranks = ("dp_cp_tp", data_ranks * s.layout.tp) if s.layout.sp else ("dp_cp", data_ranks)
     w.collective("reduce", names.ROUTER, "all_reduce", axis, ranks, 8 * s.model.moe.num_experts, tensor, tensor,
                  why="the bias of an expert follows its load over the whole batch")  # fmt: skip
     return w.rows

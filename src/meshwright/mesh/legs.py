@@ -114,14 +114,15 @@ def legs(degrees: Degrees, axis: str, kv_heads: int | None = None) -> tuple[Leg,
         degrees: one layout, or arrays of degrees.
         axis: one of AXES; a name of COMPOSITES; axes joined by commas; ``etp``, ``ep``, ``edp`` (the rest of the
             fold); ``ulysses`` and ``ring``, the parts of cp, ulysses innermost; ``kv``, the tp ranks that hold copies
-            of the same kv heads (needs ``kv_heads``).
+            of the same kv heads (needs ``kv_heads``); ``edp_replicate``, all copies of an expert; ``embedding``, the first and
+            the last stage; ``mirror``, dualpipe's stages i and p-1-i, of which the widest pair is meant.
     """
     step = strides(degrees)
     if axis in EXPERT_AXES.values():
         return _fold_legs(degrees, axis)
     if axis == "edp_replicate":
         return merged([*_fold_legs(degrees, "edp"), Leg(step["dp_replicate"], degrees.dp_replicate)])
-    if axis == "mirror":
+    if axis in ("mirror", "embedding"):
         return (Leg(step["pp"] * choose(degrees.pp > 1, degrees.pp - 1, 1), choose(degrees.pp > 1, 2, 1)),)
     if axis == "ulysses":
         return (Leg(step["cp"], degrees.ulysses),)

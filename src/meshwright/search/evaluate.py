@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from meshwright.collectives.fabric import Fabric
 from meshwright.estimate import fits
@@ -19,7 +20,8 @@ from meshwright.ledger.build import Ledger, precision_of
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.stages import pipeline
 from meshwright.memory import peak_bytes
-from meshwright.priced import BlockNumbers, Priced
+from meshwright.priced import Priced
+from meshwright.search.join import join
 from meshwright.search.space import RECOMPUTES, ZEROS, Column, Space
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.rules import RULES, Case, Rule
@@ -30,8 +32,25 @@ from meshwright.step_time import step_parts
 COLUMN_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if rule not in PIPELINE_RULES)
 """Rules that do not look at the pipeline: asked once per column."""
 
+Indices = npt.NDArray[np.intp]
+Seconds = npt.NDArray[np.float64]
+
 Chooser = Callable[[Column], Any]
 """A mask of the layouts of a column that the user wants, or True."""
+
+
+Waiting = tuple[Priced, Indices, Seconds]
+"""A priced column, the layouts of it that fit, and their peaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Layouts of one column that fit."""
+
+    column: Column
+    index: Indices
+    step_s: Seconds
+    peak_bytes: Seconds
 
 
 @dataclass
@@ -40,21 +59,21 @@ class Found:
 
     Attributes:
         enumerated: legal layouts of the space. evaluated: those of them that were priced or rejected by the memory formula.
-        columns: of what fits, with step seconds and peak bytes of each.
+        segments: what fits: a column, the index of the layouts in it, their step seconds and peak bytes.
         nearest: the layout that overshoots least where nothing fits, with its peak.
     """
 
     enumerated: int = 0
     evaluated: int = 0
     feasible: int = 0
-    columns: list[tuple[Column, np.ndarray, np.ndarray]] = field(default_factory=list)  # type: ignore[type-arg]
+    segments: list[Segment] = field(default_factory=list)
     nearest: tuple[Column, int, float] | None = None
 
     def merge(self, other: Found) -> None:
         self.enumerated += other.enumerated
         self.evaluated += other.evaluated
         self.feasible += other.feasible
-        self.columns += other.columns
+        self.segments += other.segments
         if other.nearest is not None:
             self.note_nearest(*other.nearest)
 
@@ -77,11 +96,24 @@ class Question:
 def evaluate(question: Question, pp: int) -> Found:
     """Everything with one pipeline degree."""
     found = Found()
+    waiting: dict[Any, list[Waiting]] = {}
     for column in question.space.columns(pp):
         base = _legal(question, column, COLUMN_RULES)
         if len(base):
-            _evaluate_column(question, base, found)
+            _evaluate_column(question, base, found, waiting)
+    for parts in waiting.values():
+        _time(parts, found)
     return found
+
+
+def _time(parts: list[Waiting], found: Found) -> None:
+    """Step time of what fits, of all columns with one pipeline together."""
+    times, _ = step_parts(join([(priced, index) for priced, index, _ in parts]))
+    step_s = np.asarray(times.step_s)
+    start = 0
+    for priced, index, peak in parts:
+        found.segments.append(Segment(priced.ledger.layout, index, step_s[start : start + len(index)], peak))
+        start += len(index)
 
 
 def _legal(question: Question, column: Column, rules: tuple[Rule, ...]) -> Column:
@@ -93,9 +125,9 @@ def _legal(question: Question, column: Column, rules: tuple[Rule, ...]) -> Colum
     return column if mask.all() else column.take(np.flatnonzero(mask))
 
 
-def _evaluate_column(question: Question, base: Column, found: Found) -> None:
+def _evaluate_column(question: Question, base: Column, found: Found, waiting: dict[Any, list[Waiting]]) -> None:
     """All ZeRO stages of one column; blocks are shared by stages of one precision."""
-    blocks: dict[str, dict[object, BlockNumbers]] = {}
+    blocks: dict[str, dict[object, Any]] = {}
     for zero, variant in ZEROS:
         if zero == 0:
             column = base.take(np.flatnonzero(base.dp_replicate == 1))
@@ -106,10 +138,12 @@ def _evaluate_column(question: Question, base: Column, found: Found) -> None:
             continue
         precision = precision_of(question.space.workload, column)
         own = blocks.setdefault(f"{precision.name}{zero == 0}", {})
-        _evaluate_zero(question, column, own, found)
+        _evaluate_zero(question, column, own, found, waiting)
 
 
-def _evaluate_zero(question: Question, column: Column, blocks: dict[object, BlockNumbers], found: Found) -> None:
+def _evaluate_zero(
+    question: Question, column: Column, blocks: dict[object, Any], found: Found, waiting: dict[Any, list[Waiting]]
+) -> None:
     space = question.space
     precision = precision_of(space.workload, column)
     sizes = Sizes(space.model, space.workload, column, precision, question.stack)
@@ -125,7 +159,7 @@ def _evaluate_zero(question: Question, column: Column, blocks: dict[object, Bloc
             layers = pipeline(space.model, schedule, chosen.pp, v, stages, recompute, None)
             ledger = Ledger(space.model, space.workload, chosen, question.stack, precision, sizes, layers)
             priced = Priced(ledger, question.cluster, fabric, blocks, units)
-            _evaluate_priced(question, priced, legal & question.wanted(chosen), found)
+            _reject_by_memory(question, priced, legal & question.wanted(chosen), found, waiting)
 
 
 def _pipeline_mask(question: Question, column: Column) -> Any:
@@ -137,8 +171,8 @@ def _pipeline_mask(question: Question, column: Column) -> Any:
     return mask
 
 
-def _evaluate_priced(question: Question, priced: Priced, wanted: Any, found: Found) -> None:
-    """Memory of all, time of what fits."""
+def _reject_by_memory(question: Question, priced: Priced, wanted: Any, found: Found, waiting: dict[Any, list[Waiting]]) -> None:
+    """Memory of all; what fits waits to be timed with others of its pipeline."""
     column = priced.ledger.layout
     count = int(np.count_nonzero(wanted))
     found.enumerated += count
@@ -150,26 +184,14 @@ def _evaluate_priced(question: Question, priced: Priced, wanted: Any, found: Fou
     if not len(index):
         _note_nearest(found, column, peak, wanted)
         return
-    narrow = take(priced, index)
-    parts, _ = step_parts(narrow)
-    step_s = np.broadcast_to(np.asarray(parts.step_s), len(index))
     found.feasible += len(index)
-    found.columns.append((narrow.ledger.layout, step_s, peak[index]))
+    waiting.setdefault((column.schedule, column.virtual_stages, column.stages), []).append((priced, index, peak[index]))
 
 
 def _note_nearest(found: Found, column: Column, peak: Any, wanted: Any) -> None:
     over = np.where(wanted, peak, np.inf)
     index = int(np.argmin(over))
     found.note_nearest(column, index, float(over[index]))
-
-
-def take(priced: Priced, index: Any) -> Priced:
-    """The same prices for the layouts at ``index``."""
-    wide = priced.ledger
-    column = wide.layout.take(index)
-    sizes = Sizes(wide.model, wide.workload, column, wide.precision, wide.stack)
-    ledger = Ledger(wide.model, wide.workload, column, wide.stack, wide.precision, sizes, wide.pipeline)
-    return Priced(ledger, priced.cluster, source=(priced, index))
 
 
 def evaluate_all(question: Question) -> Iterator[tuple[int, Found]]:

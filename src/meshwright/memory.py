@@ -73,21 +73,19 @@ def peak_bytes(priced: Priced) -> Num:
 
 def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]]:
     """(unit, how often, whether it is the root) of a stage."""
-    found: list[tuple[UnitNumbers, int, bool]] = []
-    for chunk in stage.chunks:
-        found += [(priced.layer_unit(block.kind), count, False) for block, count in chunk.layers]
-        if chunk.last and priced.ledger.model.mtp_layers:
-            found.append((priced.mtp_unit, priced.ledger.model.mtp_layers, False))
-    if stage.first or stage.last:
-        found.append((priced.root(stage.first, stage.last), 1, True))
+    key = priced.ledger.pipeline.state_keys[stage.index]
+    found = [(priced.layer_unit(kind), count, False) for kind, count in key.kinds]
+    if key.last and priced.ledger.model.mtp_layers:
+        found.append((priced.mtp_unit, priced.ledger.model.mtp_layers, False))
+    if key.first or key.last:
+        found.append((priced.root(key.first, key.last), 1, True))
     return found
 
 
 def _state(priced: Priced, stage: Stage) -> tuple[Num, ...]:
     """StageMemory's fields up to ``gradient_bucket``, from the stage's units. The search meets one stage's units under
     many schedules and recompute policies; they are added up once."""
-    content = (tuple((block.kind, count) for chunk in stage.chunks for block, count in chunk.layers), stage.first, stage.last)
-    key = ("state", content)
+    key = priced.ledger.pipeline.state_keys[stage.index]
     if key not in priced.units:
         memory = StageMemory()
         _add_state(memory, priced, stage)
@@ -128,11 +126,11 @@ def _activations(memory: StageMemory, priced: Priced, stage: Stage) -> None:
     kept: Num = 0
     head: Num = 0
     working: Num = 0
-    for chunk in stage.chunks:
+    for chunk, count in ledger.pipeline.held[stage.index]:
         saved, head_saved, largest = _chunk_bytes(priced, chunk)
-        kept, head, working = kept + saved, head + head_saved, larger(working, largest)
+        kept, head, working = kept + count * saved, head + count * head_saved, larger(working, largest)
     held = in_flight(layout.schedule, stage.index, layout.pp, layout.virtual_stages, m)
-    memory.activations = held * kept / len(stage.chunks) + head * (m if layout.schedule == "gpipe" else 1)
+    memory.activations = held * kept / len(ledger.pipeline.stages[stage.index]) + head * (m if layout.schedule == "gpipe" else 1)
     memory.working = working
 
 

@@ -40,6 +40,14 @@ class Chunk:
         return self.layers, self.first, self.last
 
 
+class StateKey(NamedTuple):
+    """What the parameters of a stage depend on."""
+
+    kinds: tuple[tuple[LayerKind, int], ...]
+    first: bool
+    last: bool
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """The chunks of a model in model order, and the pipeline rank of each (dualpipe: of both copies)."""
@@ -68,6 +76,28 @@ class Pipeline:
         """For each chunk the first chunk with the same blocks."""
         first: dict[object, int] = {}
         return tuple(first.setdefault(chunk.content, index) for index, chunk in enumerate(self.chunks))
+
+    @cached_property
+    def held(self) -> tuple[tuple[tuple[Chunk, int], ...], ...]:
+        """For each pipeline rank its different chunks, each with how many equal ones it holds."""
+        found: list[tuple[tuple[Chunk, int], ...]] = []
+        for indices in self.stages:
+            counts = Counter(self.contents[index] for index in indices)
+            found.append(tuple((self.chunks[index], count) for index, count in counts.items()))
+        return tuple(found)
+
+    @cached_property
+    def state_keys(self) -> tuple[StateKey, ...]:
+        """For each pipeline rank what its parameters depend on: layers of each kind, and which ends of the model it has."""
+        keys: list[StateKey] = []
+        for indices in self.stages:
+            kinds: Counter[LayerKind] = Counter()
+            for index in indices:
+                for block, count in self.chunks[index].layers:
+                    kinds[block.kind] += count
+            chunks = [self.chunks[index] for index in indices]
+            keys.append(StateKey(tuple(kinds.items()), any(c.first for c in chunks), any(c.last for c in chunks)))
+        return tuple(keys)
 
     def chunks_of(self, stage: int) -> list[Chunk]:
         """The chunks that a pipeline rank holds, in model order."""

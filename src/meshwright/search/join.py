@@ -76,6 +76,6 @@ def joined_numbers(each: list[tuple[Any, Any]]) -> Any:
         kind = type(first)
         names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
         return kind(*(joined_numbers([(getattr(numbers, name), index) for numbers, index in each]) for name in names))
-    if all(isinstance(value, int | float) and value == first for value, _ in each):
+    if not any(isinstance(value, np.ndarray) for value, _ in each) and all(value == first for value, _ in each):
         return first
-    return np.concatenate([np.asarray(value, dtype=np.float64)[index] if np.ndim(value) else np.full(len(index), value) for value, index in each])
+    return np.concatenate([value[index] if isinstance(value, np.ndarray) else np.full(len(index), value) for value, index in each])

@@ -5,14 +5,14 @@ import warnings
 
 import pytest
 
-from mesh.layouts import ORDERS
 from meshwright.mesh import Mesh
 from meshwright.spec.layout import Layout
+from random_layouts import ORDERS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns of Apex and Transformer Engine, which ranks do not need
     RankGenerator = pytest.importorskip(
-        "megatron.core.parallel_state", reason="megatron-core has wheels for Linux only", exc_type=ImportError
+        "megatron.core.parallel_state", reason="megatron-core is not installed; its wheels are for Linux only", exc_type=ImportError
     ).RankGenerator
 
 DENSE = {

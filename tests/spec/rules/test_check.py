@@ -155,6 +155,10 @@ PAIRS = {
 }  # fmt: skip
 
 
+def test_every_caution_gives_its_reason():
+    assert all(caution.applies.__doc__ for caution in CAUTIONS)
+
+
 def test_every_caution_has_a_pair_here():
     assert set(PAIRS) == {caution.code for caution in CAUTIONS}
     assert len({caution.code for caution in CAUTIONS}) == len(CAUTIONS)

@@ -116,6 +116,13 @@ def test_two_kv_heads_on_four_ranks_are_shared_not_cut():
     assert broken(case(model, "tp=8 cp=4:ulysses")) == set()
 
 
+def test_kinds_that_balance_the_causal_mask_need_two_chunks_for_each_rank():
+    """8 ranks and 8,200 tokens: 1,025 for each, which two chunks cannot share; a plain ring and ulysses can."""
+    kinds = {"zigzag": 1, "allgather": 1, "usp=2x4": 1, "usp=8x1": 0, "ring": 0, "striped": 0, "ulysses": 0}
+    for kind, refused in kinds.items():
+        assert broken(case(LLAMA_70B, f"cp=8:{kind}", seq=8200)) == ({"cp-sequence"} if refused else set()), kind
+
+
 def test_latent_attention_has_a_kv_head_for_every_query_head():
     """MLA projects the shared latent to 128 heads: ulysses cuts those, however few kv heads a config states."""
     stated = model_with(DEEPSEEK_V3, num_kv_heads=1)

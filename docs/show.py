@@ -45,6 +45,35 @@ def run(command: str, *, exit_code: int = 0, mask: tuple[tuple[str, str], ...] =
     cog.outl("\n".join(["", "```console", f"$ meshwright {command}", *shown, "```", ""]))
 
 
+def rules() -> None:
+    """Every rule across the inputs: what is refused and why, what is warned about and why."""
+    from meshwright.spec.rules import CAUTIONS, RULES
+
+    for title, key, table in (
+        ("Refused", "key", [(rule.code, f"`{rule.key}`", rule.holds.__doc__) for rule in RULES]),
+        ("Warned about", "", [(caution.code, "", caution.applies.__doc__) for caution in CAUTIONS]),
+    ):
+        cog.outl(f"\n## {title}\n\n| rule | {key} | why |\n|---|---|---|")
+        for code, about, reason in table:
+            cog.outl(f"| `{code}` | {about} | {' '.join((reason or '').split()).replace('|', '/')} |")
+    cog.outl()
+
+
+def frameworks() -> None:
+    """What each framework cannot express, line by line."""
+    from meshwright.search.runs_on import FRAMEWORKS, limits
+
+    for framework in FRAMEWORKS:
+        cog.outl(f"\n## {framework}\n")
+        if not limits(framework):
+            cog.outl("Every layout that the rules accept.")
+            continue
+        cog.outl("| key | can be | source |\n|---|---|---|")
+        for limit in limits(framework):
+            cog.outl(f"| `{limit.key}` | {limit.legal} | {limit.source} |")
+    cog.outl()
+
+
 def help_of_every_command() -> None:
     """The command-line reference: ``--help`` of the program and of each verb."""
     import click

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 
-from mesh.layouts import layouts
 from meshwright.mesh import AXES, COMPOSITES, EXPERT_AXES, Mesh, fold_is_regular
 from meshwright.spec.layout import DEFAULT_ORDER, Layout
+from random_layouts import layouts
 
 EVERY_AXIS = [*AXES, *COMPOSITES, "cp,tp", "dp,tp", "pp,cp"]
 
@@ -51,7 +51,7 @@ def with_expert_coordinates(layout: Layout) -> list[dict[str, int]]:
     return result
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(layouts())
 def test_coordinates_and_rank_are_inverse(layout):
     mesh = Mesh(layout)
@@ -62,7 +62,7 @@ def test_coordinates_and_rank_are_inverse(layout):
         assert mesh.rank(mesh.coordinates(rank)) == rank
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(layouts())
 def test_groups_equal_enumeration_and_partition_the_ranks(layout):
     mesh = Mesh(layout)
@@ -76,7 +76,7 @@ def test_groups_equal_enumeration_and_partition_the_ranks(layout):
         assert sorted(rank for group in groups for rank in group) == list(range(layout.world_size))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(layouts())
 def test_expert_groups_equal_enumeration_of_the_fold(layout):
     assume(fold_is_regular(layout))
@@ -87,7 +87,7 @@ def test_expert_groups_equal_enumeration_of_the_fold(layout):
         assert mesh.degree(axis) == getattr(layout, axis)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(layouts(orders=[DEFAULT_ORDER, "tp-cp-ep-pp-dp", "tp-cp-dp-ep-pp", "cp-tp-ep-dp-pp"]))
 def test_fold_of_usual_orders_is_always_regular(layout):
     """tp, cp and dp_shard next to each other: the fold is one stretch, however ep and etp cut it."""
@@ -103,7 +103,7 @@ def test_fold_across_a_gap_that_ep_does_not_meet_is_irregular():
     assert fold_is_regular(Layout(tp=6, pp=2, dp_shard=2, ep=3, etp=2, order="tp-ep-pp-dp-cp"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(layouts())
 def test_group_of_finds_the_group_that_holds_the_rank(layout):
     mesh = Mesh(layout)
@@ -115,7 +115,7 @@ def test_group_of_finds_the_group_that_holds_the_rank(layout):
                 assert mesh.place(rank, axis) == place
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(layouts())
 def test_ulysses_is_the_inner_part_of_cp(layout):
     mesh = Mesh(layout)

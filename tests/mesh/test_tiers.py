@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.layouts import layouts
 from meshwright.mesh import AXES, COMPOSITES, EXPERT_AXES, Mesh, fold_is_regular, legs, members_per_unit, tier_of_legs, tier_spanned
 from meshwright.spec.layout import DEFAULT_ORDER, Layout
+from random_layouts import layouts
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 72]), min_size=1, max_size=3, unique=True).map(
     lambda s: (*sorted(s), None)
@@ -33,7 +33,7 @@ def counted_members(groups, size):
     return math.gcd(*shares)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(layouts(max_world=300), SIZES)
 def test_tier_and_members_equal_counting(layout, sizes):
     mesh = Mesh(layout)
@@ -47,7 +47,7 @@ def test_tier_and_members_equal_counting(layout, sizes):
             assert members == counted_members(groups, size), (axis, size)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(layouts(max_world=300), SIZES)
 def test_embedding_pairs_span_the_tier_of_their_pipeline(layout, sizes):
     mesh = Mesh(layout)

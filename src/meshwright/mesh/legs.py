@@ -172,6 +172,13 @@ def _fold_parts(degrees: Degrees, axis: str) -> list[tuple[Ints, Ints, Ints, Leg
     return parts
 
 
+@cache
+def _fold_is_one_stretch(order: str) -> bool:
+    """Whether ``order`` has nothing between tp, cp and dp_shard."""
+    places = [place for place, axis in enumerate(dense_axes(order)) if axis in ("tp", "cp", "dp_shard")]
+    return places[-1] - places[0] == 2
+
+
 def _clip(value: Ints, low: Ints, high: Ints) -> Ints:
     return choose(value < low, low, choose(value > high, high, value))
 
@@ -187,6 +194,8 @@ def fold_is_regular(degrees: Degrees) -> Any:
     ep must meet the gap at a whole number, e.g. order tp-pp-dp with tp=6 leaves no regular groups for ep=4.
     """
     regular: Any = True
+    if _fold_is_one_stretch(degrees.order):
+        return regular
     for axis in EXPERT_AXES.values():
         for position, first, last, _ in _fold_parts(degrees, axis):
             regular = regular & (first % position == 0) & (last % first == 0)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from meshwright.mesh import choose
+from meshwright.mesh import Ints, choose
 from meshwright.spec.rules.rule import Bools, Case, Rule, implies
 from meshwright.spec.rules.tensor import tp_divides_heads
 
 TWO_CHUNK_KINDS = ("zigzag", "allgather")
-"""Kinds that give each rank an early and a late chunk of the sequence, so that causal work is even."""
+"""Kinds that give each rank an early and a late chunk of the sequence, so that causal work is even. So does the ring of usp."""
+
+
+def _chunks(case: Case) -> Ints:
+    """Equal pieces of the sequence that the cp kind needs."""
+    layout = case.layout
+    zigzag_ring = (layout.cp_kind == "usp") & (layout.ulysses < layout.cp)
+    return layout.cp * choose((layout.cp_kind in TWO_CHUNK_KINDS) | zigzag_ring, 2, 1)
 
 
 def cp_divides_sequence(case: Case) -> Bools:
     """Each rank holds S/cp tokens; zigzag and allgather cut S into 2 cp chunks and give rank r chunks r and 2cp-1-r.
 
-    allgather is Llama 3's (arXiv 2407.21783, section 3.3.2), which balances the causal mask the same way.
+    allgather is Llama 3's (arXiv 2407.21783, section 3.3.2), which balances the causal mask the same way; the ring of
+    usp is a zigzag, whose chunks its ulysses ranks share.
     """
-    layout = case.layout
-    chunks = layout.cp * (2 if layout.cp_kind in TWO_CHUNK_KINDS else 1)
-    return implies(layout.cp > 1, case.sequence % chunks == 0)
+    return implies(case.layout.cp > 1, case.sequence % _chunks(case) == 0)
 
 
 def ulysses_divides_heads(case: Case) -> Bools:
@@ -46,10 +52,6 @@ def positions_reach(case: Case) -> Bools:
     """A table of learned positions has max_positions rows and nothing after them; rotary positions only degrade (a warning)."""
     longest = case.workload.seq
     return implies(case.model.positions == "learned", longest <= case.model.max_positions)
-
-
-def _chunks(case: Case) -> int:
-    return case.layout.cp * (2 if case.layout.cp_kind in TWO_CHUNK_KINDS else 1)
 
 
 RULES = (

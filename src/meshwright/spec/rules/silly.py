@@ -45,9 +45,31 @@ def _node(case: Case) -> int:
     return case.cluster.gpus_per_node if case.cluster else 1
 
 
+def tp_crosses_nodes(case: Case) -> bool:
+    """Every layer waits for its tensor-parallel collectives, forward and backward; they belong on the fastest links."""
+    return _crosses(case, "tp")
+
+
+def ep_crosses_nodes(case: Case) -> bool:
+    """Dispatch and combine send top_k copies of every token; across nodes they can outlast the experts' compute."""
+    return case.model.moe is not None and _crosses(case, "ep")
+
+
+def ulysses_crosses_nodes(case: Case) -> bool:
+    """The attention waits for Ulysses' all_to_all of q, k and v, unlike a ring's exchange, which runs beside it."""
+    return case.layout.ulysses > 1 and _crosses(case, "ulysses")
+
+
 def few_micro_batches(case: Case) -> bool:
+    """A pipeline fills and drains once per step: the fewer micro-batches, the larger the idle share."""
     layout = case.layout
-    return isinstance(case.workload, Training) and layout.pp > 1 and case.micro_batches < _enough(case)
+    few = isinstance(case.workload, Training) and layout.pp > 1 and case.micro_batches < _enough(case)
+    return few and layout.schedule != "naive"
+
+
+def one_stage_at_a_time(case: Case) -> bool:
+    """Naive model parallelism finishes a micro-batch before it starts the next: p GPUs do the work of one."""
+    return case.layout.pp > 1 and case.layout.schedule == "naive"
 
 
 def _enough(case: Case) -> int:
@@ -62,40 +84,49 @@ def _idle(case: Case) -> str:
 
 
 def sp_left_off(case: Case) -> bool:
+    """Reduce_scatter and all_gather move what the all_reduce moves, and norms, dropout and residuals are then held once
+    per tp group (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2)."""
     layout = case.layout
     return layout.tp > 1 and not layout.sp and case.sequence > 0 and case.sequence % (layout.tp * layout.cp) == 0
 
 
 def interleaving_on_slow_fabric(case: Case) -> bool:
+    """Interleaving divides the bubble by v and multiplies the messages by v."""
     tier = case.tier("pp")
     slow = tier is not None and tier.loaded_bandwidth_bytes_per_s < INTERLEAVING_BANDWIDTH_BYTES_PER_S
     return slow and case.layout.schedule == "interleaved"
 
 
 def gathers_every_micro_batch(case: Case) -> bool:
+    """FSDP's traffic is per micro-batch, ZeRO-1's per step: with many micro-batches they differ by that number."""
     layout = case.layout
     sharded = layout.zero == 3 and layout.zero_variant != "keep" and layout.dp_shard * layout.cp > 1
     return sharded and isinstance(case.workload, Training) and case.micro_batches > (1 if layout.pp > 1 else 4)
 
 
 def reduces_every_micro_batch(case: Case) -> bool:
+    """ZeRO-2 saves memory by reducing gradients as they come; in a pipeline that is once per micro-batch."""
     layout = case.layout
     return layout.zero == 2 and layout.pp > 1 and layout.dp_shard * layout.cp > 1 and case.micro_batches > 1
 
 
 def nothing_to_shard(case: Case) -> bool:
+    """ZeRO shards over dp_shard x cp; replicas keep whole copies."""
     return case.layout.zero > 0 and case.layout.dp_shard * case.layout.cp == 1
 
 
 def kv_heads_are_copied(case: Case) -> bool:
+    """Grouped-query attention has K heads to share; more tp ranks than that copy them and sum their gradients."""
     return case.layout.tp > case.num_kv_heads
 
 
 def causal_work_is_uneven(case: Case) -> bool:
+    """Under a causal mask late tokens see more: chunk r of cp does (2 r + 1) of cp^2 parts of the work."""
     return case.layout.cp > 1 and case.layout.cp_kind == "ring"
 
 
 def beyond_trained_positions(case: Case) -> bool:
+    """Rotary positions are defined beyond max_positions, where the model was not trained."""
     return case.model.positions == "rope" and case.workload.seq > case.model.max_positions
 
 
@@ -105,7 +136,13 @@ def _padded(case: Case) -> int:
 
 
 def vocab_is_wasted(case: Case) -> bool:
+    """Padding rows are computed in the head and masked out of the loss."""
     return _padded(case) > (1 + WASTED_VOCAB) * case.model.vocab_size
+
+
+def vocab_is_whole(case: Case) -> bool:
+    """The logits of one micro-batch are its largest tensor: T x V in fp32."""
+    return case.layout.tp > 1 and not case.layout.vocab
 
 
 def micro_batch_is_thin(case: Case) -> bool:
@@ -122,6 +159,7 @@ def _balance(case: Case) -> float:
 
 
 def node_is_not_full(case: Case) -> bool:
+    """Groups that do not divide the nodes straddle them, and GPUs stay idle."""
     world = case.layout.world_size
     return case.cluster is not None and world > _node(case) and world % _node(case) != 0
 
@@ -129,31 +167,31 @@ def node_is_not_full(case: Case) -> bool:
 CAUTIONS = (
     Caution(
         code="tp-across-nodes",
-        applies=lambda case: _crosses(case, "tp"),
+        applies=tp_crosses_nodes,
         message=lambda case: f"tp = {case.layout.tp} spans {_speeds(case, 'tp')}, and every layer waits for it several times",
         remedy=lambda case: f"keep tp within the {_node(case)} GPUs of a node; pp or dp (zero=3) across nodes",
     ),
     Caution(
         code="ep-across-nodes",
-        applies=lambda case: case.model.moe is not None and _crosses(case, "ep"),
+        applies=ep_crosses_nodes,
         message=lambda case: f"ep = {case.layout.ep} sends each token's copies over {_speeds(case, 'ep')}",
         remedy=lambda case: f"ep x etp of {_node(case)} or less if the experts fit; routing limited to few nodes per token bounds it",
     ),
     Caution(
         code="ulysses-across-nodes",
-        applies=lambda case: case.layout.ulysses > 1 and _crosses(case, "ulysses"),
+        applies=ulysses_crosses_nodes,
         message=lambda case: f"the all_to_all of ulysses over {case.layout.ulysses} ranks spans {_speeds(case, 'ulysses')}, unhidden",
         remedy=lambda case: f"usp=UxR with tp x U of {_node(case)} or less, or zigzag, whose exchange runs beside the attention",
     ),
     Caution(
         code="few-micro-batches",
-        applies=lambda case: few_micro_batches(case) and case.layout.schedule != "naive",
+        applies=few_micro_batches,
         message=_idle,
         remedy=lambda case: f"m of {_enough(case)} or more: a smaller mb, fewer stages, less dp or a larger batch",
     ),
     Caution(
         code="naive-schedule",
-        applies=lambda case: case.layout.pp > 1 and case.layout.schedule == "naive",
+        applies=one_stage_at_a_time,
         message=lambda case: f"naive runs one stage at a time: each rank is idle for {1 - 1 / case.layout.pp:.0%} of the step",
         remedy=lambda case: f"1f1b with {_enough(case)} or more micro-batches",
     ),
@@ -221,7 +259,7 @@ CAUTIONS = (
     ),
     Caution(
         code="vocab-off",
-        applies=lambda case: case.layout.tp > 1 and not case.layout.vocab,
+        applies=vocab_is_whole,
         message=lambda case: f"vocab=off keeps embedding, head and logits whole on each of the tp = {case.layout.tp} ranks",
         remedy=lambda case: "leave vocab on: the loss over V/tp sends a few bytes per token",
     ),

@@ -21,7 +21,7 @@ SCHEMA = "meshwright.recording/1"
 
 Kind = Literal["collective", "p2p", "compute", "mark"]
 KINDS: tuple[str, ...] = get_args(Kind)
-PHASES = ("forward", "recompute", "backward_input", "backward_weight", "optimizer", "prefill", "decode", "kv_transfer")
+PHASES = ("forward", "recompute", "backward_input", "backward_weight", "reduce", "optimizer", "prefill", "decode", "kv_transfer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

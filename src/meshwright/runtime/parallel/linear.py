@@ -96,9 +96,8 @@ def column_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: 
 def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: bool = False) -> Tensor:
     """x [B, S, in/tp] to the sum over tp [B, S, out] (S/tp of it with sp). weight [out, in/tp], bias [out], added after the sum.
 
-    Sends: all_reduce, or with sp a reduce_scatter; backward nothing, or with sp an all_gather. Keeps x. With sp the gradient of the bias is a
-    summand
-    over tp: each rank saw its own tokens.
+    Sends: all_reduce, or with sp a reduce_scatter; backward nothing, or with sp an all_gather. Keeps x. With sp the bias'
+    gradient is a summand over tp: each rank saw its own tokens.
     """
     result: Tensor = _Row.apply(x, weight, tp, sp and tp.size > 1)
     return result if bias is None else result + bias

@@ -70,19 +70,17 @@ class ProcessGroups:
     def device_mesh(self, shard: str, replicate: str | None = None, device_type: str = "cpu") -> DeviceMesh:
         """A mesh for FSDP2 over the groups that are there already: [shard], or [replicate, shard] for hybrid sharding.
 
-        Raises:
-            ValueError: the shard axis has one rank: there is nothing to shard.
+        FSDP2 wants a group also for an axis of one rank, over which it sends nothing; only there one is made.
         """
         inner = self[shard]
-        if inner.group is None:
-            raise ValueError(f"axis {shard} has one rank: nothing to shard")
+        inner_group = inner.group or dist.new_group(list(inner.ranks), use_local_synchronization=True)
         outer = self[replicate] if replicate else None
         if outer is None or outer.group is None:
-            return DeviceMesh.from_group(inner.group, device_type, mesh_dim_names=(shard,))
+            return DeviceMesh.from_group(inner_group, device_type, mesh_dim_names=(shard,))
         # The ranks at (i, j): the place i on the outer axis and j on the inner one; both are linear in the rank.
         shift = [rank - outer.ranks[outer.place] for rank in outer.ranks]
         ranks = torch.tensor([[rank + step for rank in inner.ranks] for step in shift])
-        return DeviceMesh.from_group([outer.group, inner.group], device_type, mesh=ranks, mesh_dim_names=(outer.axis, shard))
+        return DeviceMesh.from_group([outer.group, inner_group], device_type, mesh=ranks, mesh_dim_names=(outer.axis, shard))
 
 
 def make_groups(mesh: Mesh, rank: int, timeout_s: float, axes: Sequence[str] = TRAINING_AXES) -> ProcessGroups:
@@ -104,19 +102,11 @@ def _make_axis(mesh: Mesh, rank: int, axis: str, timeout: timedelta) -> Axis:
 
 
 def _ranks_of(mesh: Mesh, rank: int, axis: str) -> tuple[int, ...]:
-    if axis == "kv" and mesh.kv_heads is None:
-        return (rank,)
-    if axis != "edp_replicate":
-        return tuple(mesh.group_of(rank, axis))
-    # Copies of an expert: over the rest of its fold, and over the replicas of the fold.
-    return tuple(sorted(copy for member in mesh.group_of(rank, "edp") for copy in mesh.group_of(member, "dp_replicate")))
+    return (rank,) if axis == "kv" and mesh.kv_heads is None else tuple(mesh.group_of(rank, axis))
 
 
 def _number(mesh: Mesh, rank: int, axis: str) -> int:
     """The group's number among the groups of its axis, in order of their first ranks."""
-    firsts = {_ranks_of(mesh, other, axis)[0] for other in range(mesh.world_size)} if axis == "edp_replicate" else None
-    if firsts is not None:
-        return sorted(firsts).index(_ranks_of(mesh, rank, axis)[0])
     if axis == "kv" and mesh.kv_heads is None:
         return rank
     first = mesh.group_of(rank, axis)[0]

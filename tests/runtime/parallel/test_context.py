@@ -35,13 +35,13 @@ def whole_attention(q, k, v, window=None, slopes=None, sinks=None, drop=None):
         scores = torch.cat((scores, sinks[None, :, None, None].expand(B, N, S, 1)), -1)
     probabilities = scores.softmax(-1)[..., :S]
     if drop is not None:
-        probabilities = probabilities * drop(torch.arange(S), torch.arange(S))
+        probabilities = probabilities * drop(torch.arange(S), torch.arange(S), torch.arange(N))
     return torch.einsum("bnqk,bknh->bqnh", probabilities, v)
 
 
-def factors(queries, keys):
-    """A dropout that is a function of positions only; the same for every head, so that it does not matter which rank has which."""
-    return ((queries[:, None] * 7 + keys[None, :] * 3) % 5 != 0).double() / 0.8
+def factors(queries, keys, heads):
+    """A dropout that is a function of positions and head."""
+    return ((queries[:, None] * 7 + keys[None, :] * 3 + heads[:, None, None]) % 5 != 0).double() / 0.8
 
 
 def axes_of(layout: Layout) -> tuple[ContextAxes, torch.Tensor, object]:

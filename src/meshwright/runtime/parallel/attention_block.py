@@ -24,14 +24,17 @@ class Rules:
 
     Attributes:
         scale: on the scores. window: a query sees its own and earlier tokens, of which the last ``window``; None for all.
-        slopes: ALiBi, one per local q head [N]. drop: dropout factors [B or 1, N, Sq, Sk] of the probabilities for these
-            positions of queries and keys (0, or 1 / (1 - rate)); a function of positions, so that every layout drops the same.
+        slopes: ALiBi, one per local q head [N].
+        drop: dropout factors [B or 1, N or 1, Sq, Sk] of the probabilities (0, or 1 / (1 - rate)) for these positions of queries and
+            keys and these q heads [N] of the tp rank; a function of places, so that every layout drops the same.
+        first_head: number, among the q heads of the tp rank, of the first one at hand (ulysses shares them out).
     """
 
     scale: float
     window: int | None = None
     slopes: Tensor | None = None
-    drop: Callable[[Tensor, Tensor], Tensor] | None = None
+    drop: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+    first_head: int = 0
 
     def seen(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """bool [Sq, Sk], None where every query sees every key."""
@@ -172,7 +175,9 @@ def _scores(q: Tensor, k: Tensor, queries: Tensor, keys: Tensor, rules: Rules) -
     seen = rules.seen(queries, keys)
     if seen is not None:
         scores.masked_fill_(~seen, -math.inf)
-    return scores, None if rules.drop is None else rules.drop(queries, keys)
+    if rules.drop is None:
+        return scores, None
+    return scores, rules.drop(queries, keys, torch.arange(rules.first_head, rules.first_head + q.shape[2]))
 
 
 def _by_head(kv: Tensor, heads: int, dtype: torch.dtype) -> Tensor:

@@ -10,7 +10,7 @@ Keeps q, k, v as they came in (for ulysses as swapped), the output, and one stat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, axes: ContextAxes, rules: Rules, 
     if axes.ulysses.size > 1:
         q = swap_in(q, axes.ulysses)
         k, v = _swap_in_packed(k, v, axes.ulysses)
-        sinks, rules = _own_heads(sinks, rules, axes.ulysses)
+        sinks, rules = _own_heads(sinks, rules, axes.ulysses, heads)
     function = _Gathered if axes.kind == "allgather" and axes.cp.size > 1 else _Ring
     out: Tensor = function.apply(q, k, v, sinks, axes, rules)
     if axes.ulysses.size > 1:
@@ -199,10 +199,8 @@ def _swap_in_packed(k: Tensor, v: Tensor, ulysses: Axis) -> tuple[Tensor, Tensor
     return keys, values
 
 
-def _own_heads(sinks: Tensor | None, rules: Rules, ulysses: Axis) -> tuple[Tensor | None, Rules]:
+def _own_heads(sinks: Tensor | None, rules: Rules, ulysses: Axis, heads: int) -> tuple[Tensor | None, Rules]:
     """Per-head numbers of the heads that this rank gets; the gradient of the sinks is then a summand of the group's ranks."""
-    from dataclasses import replace
-
     slopes = None if rules.slopes is None else rules.slopes.chunk(ulysses.size)[ulysses.place]
     own = None if sinks is None else sinks.chunk(ulysses.size)[ulysses.place]
-    return own, replace(rules, slopes=slopes)
+    return own, replace(rules, slopes=slopes, first_head=ulysses.place * heads // ulysses.size)

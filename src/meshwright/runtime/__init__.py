@@ -1,1 +1,4 @@
-"""Executes a layout on real processes. The only part that imports torch; nothing of ours imports it."""
+"""Executes layouts on real processes, with torch: the only package that imports it.
+
+It sees the inputs (spec), mesh, schedule and recording, and nothing that predicts: agreement between the two is evidence.
+"""

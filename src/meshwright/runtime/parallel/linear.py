@@ -1,0 +1,128 @@
+"""Column- and row-parallel linear layers, with and without sequence parallelism.
+
+Shoeybi et al. (arXiv 1909.08053), section 3; Korthikanti et al. (arXiv 2205.05198), section 4.2.2. x is [B, S, in], the sequence is
+dim 1; with sp a rank holds S/tp of it between the layers.
+
+    column: weight [out/tp, in]   x (sp: gathered) -> [B, S, out/tp]
+    row:    weight [out, in/tp]   [B, S, in/tp] -> the sum over tp (sp: scattered) [B, S, out]
+
+What they keep for the backward is their input as it came in, hence with sp the column layer's is sharded and gathered again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from meshwright.runtime import scope
+from meshwright.runtime.groups import Axis
+from meshwright.runtime.parallel.comm import (
+    all_gather,
+    all_reduce,
+    reduce_scatter,
+    start_all_gather,
+    start_all_reduce,
+    start_reduce_scatter,
+)
+
+scope.transparent(__file__)
+
+SEQUENCE_DIM = 1
+
+
+class _Column(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: bool) -> Tensor:
+        ctx.origin, ctx.tp, ctx.sp = scope.origin(), tp, sp
+        ctx.save_for_backward(x, weight)
+        whole = all_gather(x, tp, SEQUENCE_DIM) if sp else x
+        return F.linear(whole, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        gathering, sending = None, None
+        if needs_weight and ctx.sp:
+            with scope.back_at(ctx.origin, "backward_weight"):
+                gathering = start_all_gather(x, ctx.tp, SEQUENCE_DIM)  # on its way while the input's gradient is computed
+        if needs_x:
+            with scope.back_at(ctx.origin, "backward_input"):
+                grad_x = grad @ weight
+                sending = start_reduce_scatter(grad_x, ctx.tp, SEQUENCE_DIM) if ctx.sp else start_all_reduce(grad_x, ctx.tp)
+        grad_weight = None
+        if needs_weight:
+            grad_weight = weight_gradient(grad, gathering.wait() if gathering is not None else x)
+        grad_bias = grad.flatten(0, -2).sum(0) if needs_bias else None
+        return sending.wait() if sending is not None else None, grad_weight, grad_bias, None, None
+
+
+class _Row(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, tp: Axis, sp: bool) -> Tensor:
+        ctx.origin, ctx.tp, ctx.sp = scope.origin(), tp, sp
+        ctx.save_for_backward(x, weight)
+        summand = F.linear(x, weight)
+        return reduce_scatter(summand, tp, SEQUENCE_DIM) if sp else all_reduce(summand, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, weight = ctx.saved_tensors
+        if ctx.sp:
+            with scope.back_at(ctx.origin, "backward_input"):
+                grad = all_gather(grad, ctx.tp, SEQUENCE_DIM)
+        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
+        grad_weight = weight_gradient(grad, x) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_weight, None, None
+
+
+def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """[..., out] and [..., in] to [out, in]: the sum over tokens of their products."""
+    return grad.flatten(0, -2).T @ x.flatten(0, -2)
+
+
+def column_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: bool = False) -> Tensor:
+    """x [B, S, in] (S/tp of it with sp) to [B, S, out/tp]. weight [out/tp, in], bias [out/tp].
+
+    Sends: sp all_gather; backward all_reduce, or with sp an all_gather and a reduce_scatter. Keeps x as it came in.
+    """
+    result: Tensor = _Column.apply(x, weight, bias, tp, sp and tp.size > 1)
+    return result
+
+
+def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: bool = False) -> Tensor:
+    """x [B, S, in/tp] to the sum over tp [B, S, out] (S/tp of it with sp). weight [out, in/tp], bias [out], added after the sum.
+
+    Sends: all_reduce, or with sp a reduce_scatter; backward nothing, or with sp an all_gather. Keeps x. With sp the bias'
+    gradient is a summand over tp: each rank saw its own tokens.
+    """
+    result: Tensor = _Row.apply(x, weight, tp, sp and tp.size > 1)
+    return result if bias is None else result + bias
+
+
+class _SumCopies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, first_row: int, kv: Axis) -> Tensor:
+        ctx.origin, ctx.first_row, ctx.kv = scope.origin(), first_row, kv
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        grad = grad.clone()
+        with scope.back_at(ctx.origin, "reduce"):
+            grad[ctx.first_row :] = all_reduce(grad[ctx.first_row :].clone(), ctx.kv)
+        return grad, None, None
+
+
+def sum_over_copies(weight: Tensor, first_row: int, kv: Axis) -> Tensor:
+    """Key and value rows (from ``first_row`` on) that several tp ranks hold copies of: their gradients are summed in each backward.
+
+    For zero=2 and 3, whose gradients leave after every micro-batch; zero=0 and 1 sum once per step (data_parallel).
+    """
+    if kv.group is None:
+        return weight
+    result: Tensor = _SumCopies.apply(weight, first_row, kv)
+    return result

@@ -106,8 +106,27 @@ def evaluate(question: Question, pp: int) -> Found:
     return found
 
 
+TIMED_AT_ONCE = 400_000
+"""Chunk times in one go (chunks x layouts): a few arrays of this length stay in the second-level cache."""
+
+
 def _time(parts: list[Waiting], found: Found) -> None:
-    """Step time of what fits, of all columns with one pipeline together."""
+    """Step time of what fits, of many columns with one pipeline together."""
+    layout = parts[0][0].ledger.layout
+    most = max(1, TIMED_AT_ONCE // (layout.pp * layout.virtual_stages))
+    batch: list[Waiting] = []
+    size = 0
+    for part in parts:
+        batch.append(part)
+        size += len(part[1])
+        if size >= most:
+            _time_batch(batch, found)
+            batch, size = [], 0
+    if batch:
+        _time_batch(batch, found)
+
+
+def _time_batch(parts: list[Waiting], found: Found) -> None:
     times, _ = step_parts(join([(priced, index) for priced, index, _ in parts]))
     step_s = np.asarray(times.step_s)
     start = 0

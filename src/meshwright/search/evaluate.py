@@ -7,7 +7,7 @@ memory formula rejects most, and only the rest is timed. Every number comes from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from meshwright.step_time import step_parts
 COLUMN_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if rule not in PIPELINE_RULES)
 """Rules that do not look at the pipeline: asked once per column."""
 
-Indices = npt.NDArray[np.intp]
+Indices = npt.NDArray[Any]
 Seconds = npt.NDArray[np.float64]
 
 Chooser = Callable[[Column], Any]
@@ -93,14 +93,13 @@ class Question:
     wanted: Chooser = lambda column: True
 
 
-def evaluate(question: Question, pp: int) -> Found:
-    """Everything with one pipeline degree."""
+def evaluate(question: Question, pp: int, cp_kind: str, sp: bool) -> Found:
+    """Every layout of one structure."""
     found = Found()
     waiting: dict[Any, list[Waiting]] = {}
-    for column in question.space.columns(pp):
-        base = _legal(question, column, COLUMN_RULES)
-        if len(base):
-            _evaluate_column(question, base, found, waiting)
+    base = _legal(question, question.space.column(pp, cp_kind, sp), COLUMN_RULES)
+    if len(base):
+        _evaluate_column(question, base, found, waiting)
     for parts in waiting.values():
         _time(parts, found)
     return found
@@ -131,7 +130,7 @@ def _time_batch(parts: list[Waiting], found: Found) -> None:
     step_s = np.asarray(times.step_s)
     start = 0
     for priced, index, peak in parts:
-        found.segments.append(Segment(priced.ledger.layout, index, step_s[start : start + len(index)], peak))
+        found.segments.append(Segment(priced.ledger.layout, index.astype(np.int32), step_s[start : start + len(index)], peak))
         start += len(index)
 
 
@@ -211,9 +210,3 @@ def _note_nearest(found: Found, column: Column, peak: Any, wanted: Any) -> None:
     over = np.where(wanted, peak, np.inf)
     index = int(np.argmin(over))
     found.note_nearest(column, index, float(over[index]))
-
-
-def evaluate_all(question: Question) -> Iterator[tuple[int, Found]]:
-    """(pipeline degree, what was found), one after the other."""
-    for pp in question.space.pipelines():
-        yield pp, evaluate(question, pp)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.spec.layout import DEFAULT_ORDER, TWO_CHUNK_SCHEDULES, Layout
+from meshwright.spec.layout import CP_KINDS, DEFAULT_ORDER, TWO_CHUNK_SCHEDULES, Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules.candidates import divisors
 from meshwright.spec.workload import Training
@@ -116,17 +116,20 @@ class Space:
         """Pipeline degrees."""
         return [pp for pp in divisors(self.gpus) if pp <= self.model.num_layers]
 
-    def columns(self, pp: int) -> Iterator[Column]:
-        """All degrees for one pipeline degree, by sp and cp kind; without schedule, ZeRO and recompute."""
-        for cp_kind, splits in (("zigzag", False), ("ring", False), ("striped", False), ("ulysses", False), ("allgather", False), ("usp", True)):
-            degrees = self._degrees(pp, cp_kind, splits)
-            for sp in (False, True):
-                chosen = degrees[:, (degrees[0] > 1) & ((degrees[4] == degrees[0]) | sp)] if sp else degrees[:, degrees[4] == degrees[0]]
-                if chosen.shape[1]:
-                    named = dict(zip(DEGREES, chosen, strict=True))
-                    yield Column(**named, pp=pp, sp=sp, cp_kind=cp_kind, vocab_pad=self.vocab_pad, order=self.order)
+    def structures(self) -> list[tuple[int, str, bool]]:
+        """(pipeline degree, cp kind, sp) of every column that may have layouts."""
+        kinds = CP_KINDS if self.cp_bound > 1 else ("zigzag",)
+        return [(pp, kind, sp) for pp in self.pipelines() for kind in kinds for sp in (False, True)]
 
-    def _degrees(self, pp: int, cp_kind: str, splits: bool) -> Ints:
+    def column(self, pp: int, cp_kind: str, sp: bool) -> Column:
+        """All degrees of one structure; without schedule, ZeRO stage and recompute."""
+        degrees = self._degrees(pp, cp_kind)
+        tp, etp = degrees[0], degrees[4]
+        chosen = degrees[:, tp > 1] if sp else degrees[:, etp == tp]
+        named = dict(zip(DEGREES, chosen, strict=True))
+        return Column(**named, pp=pp, sp=sp, cp_kind=cp_kind, vocab_pad=self.vocab_pad, order=self.order)
+
+    def _degrees(self, pp: int, cp_kind: str) -> Ints:
         """Rows tp, cp, ulysses, ep, etp, dp_replicate, dp_shard, mb; cp = 1 counts for zigzag alone."""
         found: list[tuple[int, ...]] = []
         rest = self.gpus // pp
@@ -137,7 +140,7 @@ class Space:
                 if cp > self.cp_bound or (cp == 1 and cp_kind != "zigzag"):
                     continue
                 dp = rest // (tp * cp)
-                for ulysses in _ulysses(cp, cp_kind, splits):
+                for ulysses in _ulysses(cp, cp_kind):
                     found += [
                         (tp, cp, ulysses, ep, etp, dp // shard, shard, mb)
                         for shard in divisors(dp)
@@ -198,7 +201,8 @@ class Space:
         return tuple(small + (start <= index < start + extra) for index in range(chunks))
 
 
-def _ulysses(cp: int, cp_kind: str, splits: bool) -> list[int]:
-    if splits:
+def _ulysses(cp: int, cp_kind: str) -> list[int]:
+    """Ranks that swap heads for sequence: all, none, or for usp every split in between."""
+    if cp_kind == "usp":
         return [u for u in divisors(cp) if 1 < u < cp]
     return [cp if cp_kind == "ulysses" else 1]

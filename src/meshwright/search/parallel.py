@@ -1,0 +1,72 @@
+"""Spread a search over processes: each structure is a task, the largest first.
+
+Small spaces stay in this process. Workers are forked, so that they start with everything imported, where the platform can
+fork and this process runs a single thread; otherwise the search runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+from meshwright.search.evaluate import Found, Question, evaluate
+
+Structure = tuple[int, str, bool]
+
+WORTH_FORKING = 2_000
+"""Sets of degrees above which two processes beat one (a set has some hundred layouts; a fork costs tens of ms)."""
+
+
+def evaluate_all(question: Question, progress: Callable[[int, int, Found], None] | None = None) -> Found:
+    """Price the whole space.
+
+    Args:
+        progress: called with (structures done, structures, found so far).
+    """
+    sizes = {structure: len(question.space.column(*structure)) for structure in question.space.structures()}
+    tasks = sorted((structure for structure, size in sizes.items() if size), key=lambda structure: -sizes[structure])
+    total = Found()
+    for done, found in enumerate(_results(question, tasks, sum(sizes.values())), start=1):
+        total.merge(found)
+        if progress is not None:
+            progress(done, len(tasks), total)
+    total.segments.sort(key=_order)
+    return total
+
+
+def _order(segment: object) -> tuple[object, ...]:
+    """Segments in one order whichever process was first, so that ties always fall the same way."""
+    column = segment.column  # type: ignore[attr-defined]
+    return (
+        column.pp, column.cp_kind, column.sp, column.zero, column.zero_variant, column.schedule, column.virtual_stages, column.recompute
+    )  # fmt: skip
+
+
+def _results(question: Question, tasks: list[Structure], size: int) -> Iterator[Found]:
+    workers = min(os.cpu_count() or 1, len(tasks))
+    if size < WORTH_FORKING or workers < 2 or not _can_fork():
+        yield from (evaluate(question, *task) for task in tasks)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_remember, initargs=(question,)) as pool:
+        for future in as_completed([pool.submit(_evaluate_remembered, task) for task in tasks]):
+            yield future.result()
+
+
+def _can_fork() -> bool:
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+_QUESTION: list[Question] = []
+
+
+def _remember(question: Question) -> None:
+    """In a worker: the question reaches it by the fork, since a user's constraints need not be picklable."""
+    _QUESTION[:] = [question]
+
+
+def _evaluate_remembered(task: Structure) -> Found:
+    return evaluate(_QUESTION[0], *task)

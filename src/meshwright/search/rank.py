@@ -1,0 +1,97 @@
+"""Order what fits: the fastest, the fastest under a condition, and the front of time against memory.
+
+Segments are visited by their fastest layout, so that a question about the best ones looks at a few of them only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshwright.search.evaluate import Found, Segment
+from meshwright.search.space import Column
+from meshwright.spec.layout import Layout
+
+FRONT_BINS = 256
+"""Steps of memory that the Pareto front tells apart, up to the most that any layout takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layout that fits, with what the search knows of it."""
+
+    layout: Layout
+    step_s: float
+    peak_bytes: float
+
+
+class Ranking:
+    """Everything that fits, fastest segment first."""
+
+    def __init__(self, found: Found) -> None:
+        fastest = np.array([segment.step_s.min() for segment in found.segments])
+        self._order = np.argsort(fastest, kind="stable")
+        self._fastest = fastest
+        self._segments = found.segments
+
+    def _visit(self) -> Iterator[tuple[float, Segment]]:
+        for index in self._order:
+            yield float(self._fastest[index]), self._segments[index]
+
+    def best(self, where: Callable[[Column], Any] | None = None) -> Candidate | None:
+        """The fastest layout for which ``where`` (a mask over a column, or one truth value) holds."""
+        found = self.top(1, where)
+        return found[0] if found else None
+
+    def top(self, count: int, where: Callable[[Column], Any] | None = None) -> list[Candidate]:
+        """The ``count`` fastest, by time, then memory, then the shorter text."""
+        rows: list[tuple[float, float, Segment, int]] = []
+        for fastest, segment in self._visit():
+            if len(rows) >= count and fastest > rows[count - 1][0]:
+                break
+            rows += self._fastest_rows(segment, count, where)
+            rows.sort(key=lambda row: row[:2])
+            last = rows[count - 1][0] if len(rows) >= count else np.inf
+            rows = [row for row in rows if row[0] <= last][: 4 * count]
+        found = [Candidate(segment.column.layout(int(segment.index[at])), step_s, peak) for step_s, peak, segment, at in rows]
+        found.sort(key=lambda candidate: (candidate.step_s, candidate.peak_bytes, len(str(candidate.layout))))
+        return found[:count]
+
+    def _fastest_rows(
+        self, segment: Segment, count: int, where: Callable[[Column], Any] | None
+    ) -> list[tuple[float, float, Segment, int]]:  # fmt: skip
+        step_s = segment.step_s
+        if where is not None:
+            mask = where(segment.column)
+            if isinstance(mask, np.ndarray):
+                step_s = np.where(mask[segment.index], step_s, np.inf)
+            elif not mask:
+                return []
+        few = np.argsort(step_s, kind="stable")[:count]
+        return [(float(step_s[at]), float(segment.peak_bytes[at]), segment, int(at)) for at in few if np.isfinite(step_s[at])]
+
+    def front(self) -> list[Candidate]:
+        """Layouts that nothing beats in both time and memory, the smallest first (to one part in FRONT_BINS of memory)."""
+        if not self._segments:
+            return []
+        steps = np.concatenate([segment.step_s for segment in self._segments])
+        peaks = np.concatenate([segment.peak_bytes for segment in self._segments])
+        ends = np.cumsum([len(segment.step_s) for segment in self._segments])
+        bins = (peaks * ((FRONT_BINS - 1) / peaks.max())).astype(np.uint8)
+        order = np.argsort(bins, kind="stable")
+        starts = np.searchsorted(bins[order], np.arange(FRONT_BINS + 1))
+        found: list[Candidate] = []
+        for low, high in zip(starts[:-1], starts[1:], strict=True):
+            if low == high:
+                continue
+            at = int(order[low + int(np.argmin(steps[order[low:high]]))])
+            if not found or steps[at] < found[-1].step_s:
+                which = int(np.searchsorted(ends, at, side="right"))
+                segment = self._segments[which]
+                inside = at - (int(ends[which - 1]) if which else 0)
+                layout = segment.column.layout(int(segment.index[inside]))
+                found.append(Candidate(layout, float(steps[at]), float(peaks[at])))
+        return found

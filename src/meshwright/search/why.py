@@ -1,0 +1,150 @@
+"""Why a layout won: the decisions in their order, each with the number that decided it and what the next-best choice costs.
+
+Every cost is the fastest layout that fits and decides this one thing otherwise, everything else free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from meshwright.estimate import Estimate
+from meshwright.search.evaluate import Question
+from meshwright.search.rank import Candidate, Ranking
+from meshwright.search.space import Column
+from meshwright.spec.parameters import parameter_count
+from meshwright.units import format_memory, format_rate, format_seconds
+from meshwright.spec.workload import PRECISIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision: what was chosen and why, and the best layout that chooses otherwise (None: none fits)."""
+
+    topic: str
+    choice: str
+    reason: str
+    other: Candidate | None
+
+    def sentence(self, step_s: float) -> str:
+        """The decision in words, with its price."""
+        return f"{self.choice}: {self.reason}{_cost(self.other, step_s)}"
+
+
+def _cost(other: Candidate | None, step_s: float) -> str:
+    if other is None:
+        return "; nothing else fits"
+    slower = other.step_s / step_s - 1.0
+    if abs(slower) < 0.001:
+        return f"; a tie with {other.layout}"
+    return f"; otherwise at best {format_seconds(other.step_s)} (+{100 * slower:.1f} %): {other.layout}"
+
+
+def explain_choice(question: Question, ranking: Ranking, winner: Estimate) -> list[Decision]:
+    """The decisions behind the fastest layout."""
+    layout = winner.layout
+    decisions = [_one_gpu(question), _first_tier(question)]
+    decisions.append(_tensor(ranking, winner))
+    if layout.tp > 1:
+        other = ranking.best(lambda column: column.sp is False and column.tp > 1)
+        reason = "cuts what is saved between the tensor-parallel pairs by tp and sends the same bytes forward"
+        decisions.append(Decision("sp", "sequence parallel on" if layout.sp else "sequence parallel off", reason, _opposite_sp(ranking, layout.sp, other)))
+    decisions.append(_across(ranking, winner))
+    if question.space.model.moe is not None:
+        decisions.append(_experts(ranking, winner))
+    decisions.append(_context(question, ranking, winner))
+    decisions.append(_sharding(ranking, winner))
+    decisions.append(_recompute(question, ranking, winner))
+    return decisions
+
+
+def _opposite_sp(ranking: Ranking, sp: bool, without: Candidate | None) -> Candidate | None:
+    return without if sp else ranking.best(lambda column: column.sp is True)
+
+
+def _one_gpu(question: Question) -> Decision:
+    model, device = question.space.model, question.cluster.device
+    recipe = PRECISIONS[question.space.workload.precision or "bf16"]
+    per_parameter = 2 + 2 + recipe.state_bytes if recipe.name == "bf16" else 16
+    need = parameter_count(model) * per_parameter
+    holds = need <= question.memory_fraction * device.memory_bytes
+    reason = (
+        f"weights, gradients and Adam state are {per_parameter} bytes x {parameter_count(model) / 1e9:.1f}B parameters = "
+        f"{format_memory(need)}; one {device.name} has {format_memory(device.memory_bytes)}"
+    )
+    return Decision("one GPU", "one GPU holds the state" if holds else "one GPU cannot hold it", reason, _NOTHING)
+
+
+_NOTHING = Candidate(layout=None, step_s=float("nan"), peak_bytes=float("nan"))  # type: ignore[arg-type]
+"""Marks a fact that has no alternative."""
+
+
+def _first_tier(question: Question) -> Decision:
+    tiers = [tier for tier in question.cluster.tiers]
+    inner, outer = tiers[0], tiers[min(1, len(tiers) - 1)]
+    ratio = inner.loaded_bandwidth_bytes_per_s / outer.loaded_bandwidth_bytes_per_s
+    choice = f"{inner.name} joins {inner.size} GPUs" if inner.size else f"one tier, {inner.name}"
+    reason = (
+        f"{format_rate(inner.bandwidth_bytes_per_s)} per direction and GPU inside, {format_rate(outer.bandwidth_bytes_per_s)} beyond: "
+        f"what is exposed costs {ratio:.0f} times more across nodes"
+    )
+    return Decision("first tier", choice, reason, _NOTHING)
+
+
+def _tensor(ranking: Ranking, winner: Estimate) -> Decision:
+    tp = winner.layout.tp
+    reason = f"its collectives are exposed for {_share(winner, 'tp_s')} of the step" if tp > 1 else "no layer needs to be cut"
+    return Decision("tp", f"tp={tp}", reason, ranking.best(lambda column: column.tp != tp))
+
+
+def _across(ranking: Ranking, winner: Estimate) -> Decision:
+    """Pipeline stages or more data parallelism for the GPUs beyond tp x cp."""
+    layout = winner.layout
+    if layout.pp > 1:
+        reason = f"{layout.schedule} waits {_share(winner, 'bubble_s')} of the step and sends {_share(winner, 'pp_s')}"
+        other = ranking.best(lambda column: column.pp == 1)
+        return Decision("pp", f"pp={layout.pp} {layout.schedule}", reason, other)
+    reason = f"data parallelism exposes {_share(winner, 'dp_s')} of the step"
+    return Decision("pp", "no pipeline", reason, ranking.best(lambda column: column.pp > 1))
+
+
+def _experts(ranking: Ranking, winner: Estimate) -> Decision:
+    layout = winner.layout
+    reason = f"dispatch and combine are exposed for {_share(winner, 'ep_s')} of the step"
+    return Decision("ep", f"ep={layout.ep} etp={layout.etp}", reason, ranking.best(lambda column: column.ep != layout.ep))
+
+
+def _context(question: Question, ranking: Ranking, winner: Estimate) -> Decision:
+    layout, seq = winner.layout, question.space.workload.seq
+    if layout.cp == 1:
+        return Decision("cp", "no context parallelism", f"{seq} tokens fit without cutting", ranking.best(lambda column: column.cp > 1))
+    reason = f"{layout.cp_kind} exposes {_share(winner, 'cp_s')} of the step; each rank keeps {seq // layout.cp} tokens"
+    return Decision("cp", f"cp={layout.cp} {layout.cp_kind}", reason, ranking.best(lambda column: column.cp == 1))
+
+
+def _sharding(ranking: Ranking, winner: Estimate) -> Decision:
+    layout = winner.layout
+    name = f"zero={layout.zero}" + (f":{layout.zero_variant}" if layout.zero_variant else "")
+    reason = f"state over {layout.dp_shard * layout.cp} ranks, {_share(winner, 'dp_s')} of the step exposed"
+    same: Callable[[Column], Any] = lambda column: (column.zero, column.zero_variant) != (layout.zero, layout.zero_variant)
+    return Decision("zero", f"{name} dp={layout.dp_replicate}x{layout.dp_shard}", reason, ranking.best(same))
+
+
+def _recompute(question: Question, ranking: Ranking, winner: Estimate) -> Decision:
+    layout, device = winner.layout, question.cluster.device
+    room = question.memory_fraction * device.memory_bytes - winner.memory_bytes - winner.reserved_bytes
+    reason = f"{format_memory(winner.memory_bytes)} at the peak leave {format_memory(max(room, 0))}"
+    if layout.recompute != "none":
+        reason = f"costs {_share(winner, 'recompute_s')} of the step"
+    other = ranking.best(lambda column: column.recompute != layout.recompute)
+    return Decision("recompute", f"recompute={layout.recompute}", reason, other)
+
+
+def _share(winner: Estimate, part: str) -> str:
+    return f"{100 * winner.parts[part] / winner.step_s:.1f} %"
+
+
+def in_words(decisions: list[Decision], step_s: float) -> str:
+    """All decisions, one sentence each."""
+    return "; ".join(decision.sentence(step_s) for decision in decisions)

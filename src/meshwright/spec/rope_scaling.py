@@ -5,7 +5,7 @@ Which keys each type takes, and their defaults, are those of transformers 5.24 (
 
 from __future__ import annotations
 
-from meshwright.spec.tables import Table
+from meshwright.spec.tables import LARGEST_SIZE, Table
 
 __all__ = ["ROPE_TYPES", "Scaling", "read_scaling"]
 
@@ -17,6 +17,8 @@ ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 _NEEDED = {"default": (), "linear": ("factor",), "dynamic": ("factor",), "yarn": ("factor",),
            "llama3": ("factor", "low_freq_factor", "high_freq_factor")}  # fmt: skip
 _OPTIONAL = {"yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
+_SMALLEST = 1e-6
+"""Below it, and above 10^8, the logarithms of a scaling overflow."""
 _REMEMBER_LENGTH = ("yarn", "llama3")
 
 
@@ -33,10 +35,10 @@ def read_scaling(table: Table, rope_type: str, max_positions: int, rotary_dims: 
         return ()
     found: dict[str, float | str | bool] = {"rope_type": rope_type}
     for key in _NEEDED[rope_type]:
-        found[key] = table.number(key, low=1.0) if key == "factor" else table.number(key, above=0.0)
+        found[key] = table.number(key, low=1.0 if key == "factor" else _SMALLEST, high=LARGEST_SIZE)
     for key in _OPTIONAL.get(rope_type, ()):
-        above = None if key.startswith("mscale") else 0.0
-        if (value := table.number(key, None, low=0.0, above=above)) is not None:
+        low = 0.0 if key.startswith("mscale") else _SMALLEST
+        if (value := table.number(key, None, low=low, high=LARGEST_SIZE)) is not None:
             found[key] = value
     if rope_type in _REMEMBER_LENGTH:
         found["original_max_position_embeddings"] = table.integer("original_max_position_embeddings", max_positions)

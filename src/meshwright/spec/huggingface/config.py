@@ -22,37 +22,42 @@ class Config(Table):
 
     Args:
         aliases: the key for each other name that it may have, as in transformers' ``attribute_map``.
-
-    Attributes:
-        assumed: the sizes that were left out, as "hidden_size = 4096".
     """
 
     def __init__(self, values: Mapping[str, object], mistakes: Mistakes, aliases: Mapping[str, str]) -> None:
         self._all = dict(values)
         super().__init__(self._all, mistakes)
-        self.assumed: list[str] = []
+        self._defaults: dict[str, int] = {}
         self._written: dict[str, str] = {}
         self._null: set[str] = set()
         for alias, key in aliases.items():
             self._take_alias(alias, key)
 
-    def size(self, key: str, default: int, *, low: int = 1, high: int = LARGEST_SIZE, null: int | None = None) -> int:
-        """A whole number; ``default`` where the key is absent. Where ``null`` is given, it is what null stands for."""
-        if self._is_null(key, null is not None):
-            return default if null is None else null
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The sizes that were left out, as "hidden_size = 4096"."""
+        return tuple(f"{key} = {value}" for key, value in self._defaults.items())
+
+    def size(self, key: str, default: int, *, low: int = 1, high: int = LARGEST_SIZE) -> int:
+        """A whole number; where the key is absent ``default``, which is remembered as assumed."""
         if key not in self.values:
-            self.assumed.append(f"{key} = {default}")
+            self._defaults[key] = default
         return self.integer(key, default, low=low, high=high)
 
     def optional_size(self, key: str, default: int | None, *, low: int = 1) -> int | None:
         """A whole number or null, which stands for None; ``default`` where the key is absent."""
-        if self._is_null(key, True):
+        if self.is_null(key):
             return None
         return self.integer(key, default, low=low)
 
     def allow_null(self, *keys: str) -> None:
         """In these keys null is as good as absence."""
         self._null.update(keys)
+
+    def is_null(self, key: str) -> bool:
+        """Whether the key is there and null, which is legal in it."""
+        self.allow_null(key)
+        return key not in self and key in self.values
 
     def only(self, key: str, legal: object, reason: str) -> None:
         """A key that has one understood value, which is also what its absence and null mean."""
@@ -72,13 +77,14 @@ class Config(Table):
             if key in self.values and self.values[key] is None and key not in self._null:
                 self.note(key, "a value, or leave the key out", problem="is null")
         for key in self.unread():
-            if not check_irrelevant(self, key, irrelevant) and self.values[key] is not None:
-                if not note_feature(self, key):
-                    self._note_unknown(key, irrelevant)
+            if not check_irrelevant(self, key, irrelevant) and self.values[key] is not None and not note_feature(self, key):
+                self._note_unknown(key, irrelevant)
 
     def note(self, key: str, legal: str, hint: str = "", problem: str = "") -> None:
-        """As in Table; the key is named as it was written."""
+        """As in Table; the key is named as it was written, and a default that is wrong here as one."""
         self._wrong.add(key)
+        if key in self._defaults:
+            hint = hint or f"it is left out, and transformers takes {self._defaults[key]}"
         super().note(self._written.get(key, key), legal, hint, problem)
 
     def read_keys(self) -> tuple[str, ...]:
@@ -97,14 +103,8 @@ class Config(Table):
         self._known[alias] = None
         value = self.values[alias]
         if key in self.values and (self.values[key] != value or type(self.values[key]) is not type(value)):
-            self.note(alias, f"the value of `{key}`, of which it is another name", "leave one of them out", "contradicts it")
+            self.note(alias, f"the value of `{key}`, of which it is another name", "leave one of them out", f"contradicts {key}")
             return
         if key not in self.values:
             self._all[key] = value
             self._written[key] = alias
-
-    def _is_null(self, key: str, legal: bool) -> bool:
-        if legal:
-            self.allow_null(key)
-        self._known[key] = None
-        return key in self.values and self.values[key] is None

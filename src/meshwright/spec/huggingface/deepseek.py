@@ -16,7 +16,7 @@ __all__ = ["read_deepseek_v3"]
 
 _DEEPSEEK_V3 = Defaults(
     vocab_size=129_280, hidden_size=7168, intermediate_size=18_432, num_hidden_layers=61, num_attention_heads=128,
-    num_key_value_heads=128, max_position_embeddings=4096,
+    num_key_value_heads=128, max_position_embeddings=4096, null_kv_heads=True,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from meshwright.spec.huggingface.config import Config
 from meshwright.spec.huggingface.deepseek import read_deepseek_v3
 from meshwright.spec.huggingface.gpt2 import read_bloom, read_gpt2
-from meshwright.spec.huggingface.irrelevant import BASE, DECODER
+from meshwright.spec.huggingface.irrelevant import BASE, DECODER, NULL_DROPOUT
 from meshwright.spec.huggingface.llama import read_llama, read_mistral, read_qwen2, read_qwen3
 from meshwright.spec.huggingface.moe import read_gpt_oss, read_mixtral, read_qwen3_moe
 from meshwright.spec.model import Model
@@ -64,13 +64,13 @@ _DEEPSEEK = Family(
     aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     keys=_DEEPSEEK_KEYS,
     # ep_size is how it was served; aux_loss_alpha and seq_aux belong to the training recipe (a loss of each sequence)
-    irrelevant={**DECODER, "ep_size": "any", "aux_loss_alpha": "any", "seq_aux": "any"},
+    irrelevant={**NULL_DROPOUT, "ep_size": "any", "aux_loss_alpha": "any", "seq_aux": "any"},
 )
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(
         read=read_llama, architecture="LlamaForCausalLM", headless="LlamaModel", keys=_KEYS,
-        irrelevant={**DECODER, "is_llama_config": "any"},
+        irrelevant={**NULL_DROPOUT, "is_llama_config": "any"},
     ),
     "mistral": Family(read=read_mistral, architecture="MistralForCausalLM", headless="MistralModel", keys=_KEYS),
     "qwen2": Family(read=read_qwen2, architecture="Qwen2ForCausalLM", headless="Qwen2Model", keys=_KEYS),
@@ -99,9 +99,9 @@ FAMILIES: Mapping[str, Family] = {
         keys={"hidden_size": "n_embd", "attention.num_heads": "n_head", "layers": "n_layer"},
         # n_ctx repeats n_positions in OpenAI's files and is not read; summary_* shape another head
         irrelevant={
-            **BASE, "attn_pdrop": "a number", "embd_pdrop": "a number", "resid_pdrop": "a number", "pad_token_id": "a whole number, or null",
+            **BASE, "attn_pdrop": "a number from 0 to 1", "embd_pdrop": "a number from 0 to 1", "resid_pdrop": "a number from 0 to 1", "pad_token_id": "a whole number, or null",
             "n_ctx": "any", "predict_special_tokens": "any", "summary_type": "text", "summary_use_proj": "true or false",
-            "summary_activation": "text, or null", "summary_proj_to_labels": "true or false", "summary_first_dropout": "a number",
+            "summary_activation": "text, or null", "summary_proj_to_labels": "true or false", "summary_first_dropout": "a number from 0 to 1",
         },
     ),
     "bloom": Family(
@@ -110,7 +110,7 @@ FAMILIES: Mapping[str, Family] = {
         keys={"attention.num_heads": "n_head", "layers": "n_layer"},
         # the kernels and the arithmetic of the code that trained it
         irrelevant={
-            **BASE, "attention_dropout": "a number", "hidden_dropout": "a number", "pretraining_tp": "a whole number",
+            **BASE, "attention_dropout": "a number from 0 to 1", "hidden_dropout": "a number from 0 to 1", "pretraining_tp": "a whole number",
             "slow_but_exact": "true or false", "pad_token_id": "a whole number, or null",
             **dict.fromkeys(("attention_softmax_in_fp32", "masked_softmax_fusion", "bias_dropout_fusion", "offset_alibi",
                              "skip_bias_add", "skip_bias_add_qkv"), "any"),

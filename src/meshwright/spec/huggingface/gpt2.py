@@ -66,7 +66,7 @@ def _model(
         activation=activation,
         mlp_bias=True,
         norm="layernorm",
-        norm_eps=config.number("layer_norm_epsilon", 1e-5, low=0.0),
+        norm_eps=config.number("layer_norm_epsilon", 1e-5, low=0.0, high=1.0),
         positions=positions,
         max_positions=max_positions,
         embedding_norm=positions == "alibi",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from meshwright.spec.huggingface.config import Config
 
-__all__ = ["BASE", "DECODER", "check_irrelevant"]
+__all__ = ["BASE", "DECODER", "NULL_DROPOUT", "check_irrelevant"]
 
 _ANY = "any"
 _FLAG = "true or false"
@@ -63,11 +63,14 @@ BASE: Mapping[str, str] = {
 
 DECODER: Mapping[str, str] = {
     **BASE,
-    "attention_dropout": _NUMBER + _OR_NULL,
+    "attention_dropout": _FRACTION,
     "pretraining_tp": _INTEGER + _OR_NULL,
     "output_router_logits": _FLAG,
 }
 """Irrelevant in the families that follow Llama."""
+
+NULL_DROPOUT: Mapping[str, str] = {**DECODER, "attention_dropout": _FRACTION + _OR_NULL}
+"""The same where transformers takes null for the dropout."""
 
 
 def check_irrelevant(config: Config, key: str, irrelevant: Mapping[str, str]) -> bool:

@@ -31,7 +31,7 @@ _MISTRAL = Defaults(
 )  # fmt: skip
 _QWEN = Defaults(
     vocab_size=151_936, hidden_size=4096, intermediate_size=22_016, num_hidden_layers=32, num_attention_heads=32,
-    num_key_value_heads=32, max_position_embeddings=32_768,
+    num_key_value_heads=32, max_position_embeddings=32_768, null_kv_heads=True,
 )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def read_gpt_oss(config: Config) -> Model:
     shape = read_shape(config, _GPT_OSS)
     bias = config.flag("attention_bias", True)
     attention = Attention(
-        num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=read_head_dim(config, shape, 64),
+        num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=read_head_dim(config, shape, 64, null=False),
         qkv_bias=bias, out_bias=bias, sinks=True,
     )  # fmt: skip
     moe = Moe(

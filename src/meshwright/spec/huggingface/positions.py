@@ -13,6 +13,9 @@ from meshwright.spec.tables import Table
 
 __all__ = ["read_rope"]
 
+_LARGEST_BASE = 1e12
+"""Published bases end below 10^10; far above it, frequencies underflow."""
+
 
 def read_rope(
     config: Config, max_positions: int, rotary_dims: int, *, theta: float = 10_000.0, interleaved: bool = False, absent: Scaling = ()
@@ -24,14 +27,14 @@ def read_rope(
         theta: the family's default base. interleaved: pairs are neighbours.
         absent: the family's scaling where the config has neither ``rope_scaling`` nor ``rope_parameters``.
     """
-    outer_theta = config.number("rope_theta", None, above=1.0)
+    outer_theta = config.number("rope_theta", None, above=1.0, high=_LARGEST_BASE)
     config.only("partial_rotary_factor", 1, "rotates part of a head, which is not planned yet for this model_type")
     table, empty = _find_table(config)
     if table is None:
         return Rope(theta=theta if outer_theta is None else outer_theta, scaling=() if empty else absent, interleaved=interleaved)
-    inner_theta = table.number("rope_theta", None, above=1.0)
+    inner_theta = table.number("rope_theta", None, above=1.0, high=_LARGEST_BASE)
     if inner_theta is not None and outer_theta is not None and inner_theta != outer_theta:
-        table.note("rope_theta", f"{outer_theta}, as rope_theta outside", "leave one of them out", "contradicts it")
+        table.note("rope_theta", f"{outer_theta}, as rope_theta outside", "leave one of them out", "contradicts the outer rope_theta")
     if table.number("partial_rotary_factor", 1.0) != 1.0:
         table.note("partial_rotary_factor", "1.0", problem="rotates part of a head, which is not planned yet for this model_type")
     scaling = read_scaling(table, _read_type(table), max_positions, rotary_dims)

@@ -18,7 +18,10 @@ SILU = {"silu": "swiglu", "swish": "swiglu"}
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """What transformers 5.24 takes for a size that the config leaves out; None: as many kv heads as heads."""
+    """What transformers 5.24 takes for a size that the config leaves out; None: as many kv heads as heads.
+
+    null_kv_heads: whether num_key_value_heads may be null.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -28,6 +31,7 @@ class Defaults:
     num_key_value_heads: int | None
     max_position_embeddings: int
     rms_norm_eps: float = 1e-6
+    null_kv_heads: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +59,9 @@ def read_shape(config: Config, defaults: Defaults) -> Shape:
         ffn_size=config.size("intermediate_size", defaults.intermediate_size),
         num_layers=config.size("num_hidden_layers", defaults.num_hidden_layers, high=LARGEST_LAYERS),
         num_heads=heads,
-        num_kv_heads=_read_kv_heads(config, heads, defaults.num_key_value_heads),
+        num_kv_heads=_read_kv_heads(config, heads, defaults),
         max_positions=config.size("max_position_embeddings", defaults.max_position_embeddings),
-        norm_eps=config.number("rms_norm_eps", defaults.rms_norm_eps, low=0.0),
+        norm_eps=config.number("rms_norm_eps", defaults.rms_norm_eps, low=0.0, high=1.0),
         tied=config.flag("tie_word_embeddings", False),
     )
     check_padding(config, shape.vocab_size)
@@ -71,10 +75,13 @@ def check_padding(config: Config, vocab_size: int) -> None:
         config.note("pad_token_id", f"null, or a token from 0 to {vocab_size - 1}", problem="is not in the vocabulary")
 
 
-def _read_kv_heads(config: Config, heads: int, default: int | None) -> int:
-    if default is None:
+def _read_kv_heads(config: Config, heads: int, defaults: Defaults) -> int:
+    """Where the family takes null, it stands for as many as query heads."""
+    if defaults.num_key_value_heads is None:
         return config.optional_size("num_key_value_heads", heads) or heads
-    return config.size("num_key_value_heads", default, null=heads)
+    if defaults.null_kv_heads and config.is_null("num_key_value_heads"):
+        return heads
+    return config.size("num_key_value_heads", defaults.num_key_value_heads)
 
 
 def read_head_dim(config: Config, shape: Shape, default: int | None = None, *, null: bool = True) -> int:
@@ -84,8 +91,8 @@ def read_head_dim(config: Config, shape: Shape, default: int | None = None, *, n
     """
     if "head_dim" in config:
         return config.integer("head_dim")
-    if "head_dim" in config.values and null:
-        config.allow_null("head_dim")
+    if null and config.is_null("head_dim"):
+        pass
     elif default is not None:
         return config.size("head_dim", default)
     check_multiple(config, shape)

@@ -9,9 +9,9 @@ __all__ = ["QUANT_METHODS", "read_stored_dtype"]
 
 _DTYPES = {
     "bfloat16": "bf16", "float16": "float16", "float32": "float32", "float64": "float64", "half": "float16", "float": "float32",
-    "double": "float64", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+    "double": "float64",
 }  # fmt: skip
-"""torch's names of dtypes, as ``dtype`` and the older ``torch_dtype`` may hold."""
+"""torch's names of dtypes that a model may be built in; narrower ones come with a ``quantization_config``."""
 
 _OF_BITS = {("int", 4): "int4", ("int", 8): "int8", ("float", 4): "fp4", ("float", 8): "fp8"}
 
@@ -20,7 +20,10 @@ QUANT_METHODS = ("fp8", "fbgemm_fp8", "mxfp4", "gptq", "awq", "bitsandbytes", "c
 
 
 def read_stored_dtype(config: Config) -> str:
-    """The dtype of most weights: quantised if there is a quantization_config, else ``dtype``, else bf16 (assumed)."""
+    """The dtype of most weights: quantised if there is a quantization_config, else ``dtype``, else bf16.
+
+    Nothing that is computed for training depends on it, so that bf16 is not told as assumed.
+    """
     dtype = None
     for key in ("torch_dtype", "dtype"):  # transformers prefers the newer one
         config.allow_null(key)
@@ -28,8 +31,6 @@ def read_stored_dtype(config: Config) -> str:
     quantised = config.sub_table("quantization_config")
     if quantised is not None:
         return _read_quantised(quantised)
-    if dtype is None:
-        config.assumed.append("dtype = bfloat16")
     return _DTYPES[dtype or "bfloat16"]
 
 

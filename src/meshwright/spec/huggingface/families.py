@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from meshwright.spec.huggingface.config import Config
 from meshwright.spec.huggingface.deepseek import read_deepseek_v3
 from meshwright.spec.huggingface.gpt2 import read_bloom, read_gpt2
-from meshwright.spec.huggingface.irrelevant import BASE, DECODER, NULL_DROPOUT
+from meshwright.spec.huggingface.irrelevant import ANY, BASE, DECODER, FLAG, FRACTION, INTEGER, NULL_DROPOUT, NUMBER, OR_NULL, TEXT
 from meshwright.spec.huggingface.llama import read_llama, read_mistral, read_qwen2, read_qwen3
 from meshwright.spec.huggingface.moe import read_gpt_oss, read_mixtral, read_qwen3_moe
 from meshwright.spec.model import Model
@@ -54,7 +54,7 @@ _DEEPSEEK_KEYS = {
     "moe.num_groups": "n_group",
     "moe.top_groups": "topk_group",
 }
-_WINDOWLESS_MOE = {**DECODER, "max_window_layers": "any"}
+_WINDOWLESS_MOE = {**DECODER, "max_window_layers": ANY}
 """Qwen's files say max_window_layers, but transformers gives every layer of qwen3_moe the window."""
 
 _DEEPSEEK = Family(
@@ -64,13 +64,13 @@ _DEEPSEEK = Family(
     aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     keys=_DEEPSEEK_KEYS,
     # ep_size is how it was served; aux_loss_alpha and seq_aux belong to the training recipe (a loss of each sequence)
-    irrelevant={**NULL_DROPOUT, "ep_size": "any", "aux_loss_alpha": "any", "seq_aux": "any"},
+    irrelevant={**NULL_DROPOUT, "ep_size": ANY, "aux_loss_alpha": ANY, "seq_aux": ANY},
 )
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(
         read=read_llama, architecture="LlamaForCausalLM", headless="LlamaModel", keys=_KEYS,
-        irrelevant={**NULL_DROPOUT, "is_llama_config": "any"},
+        irrelevant={**NULL_DROPOUT, "is_llama_config": ANY},
     ),
     "mistral": Family(read=read_mistral, architecture="MistralForCausalLM", headless="MistralModel", keys=_KEYS),
     "qwen2": Family(read=read_qwen2, architecture="Qwen2ForCausalLM", headless="Qwen2Model", keys=_KEYS),
@@ -78,7 +78,7 @@ FAMILIES: Mapping[str, Family] = {
     "mixtral": Family(
         read=read_mixtral, architecture="MixtralForCausalLM", headless="MixtralModel",
         aliases={"num_experts": "num_local_experts"}, keys=_LOCAL_EXPERTS,
-        irrelevant={**DECODER, "router_jitter_noise": "a number"},
+        irrelevant={**DECODER, "router_jitter_noise": NUMBER},
     ),
     "qwen3_moe": Family(
         read=read_qwen3_moe, architecture="Qwen3MoeForCausalLM", headless="Qwen3MoeModel",
@@ -90,7 +90,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_oss": Family(
         read=read_gpt_oss, architecture="GptOssForCausalLM", headless="GptOssModel",
         aliases={"num_experts": "num_local_experts"}, keys=_LOCAL_EXPERTS,
-        irrelevant={**DECODER, "initial_context_length": "any"},
+        irrelevant={**DECODER, "initial_context_length": ANY},
     ),
     "gpt2": Family(
         read=read_gpt2, architecture="GPT2LMHeadModel", headless="GPT2Model",
@@ -99,9 +99,11 @@ FAMILIES: Mapping[str, Family] = {
         keys={"hidden_size": "n_embd", "attention.num_heads": "n_head", "layers": "n_layer"},
         # n_ctx repeats n_positions in OpenAI's files and is not read; summary_* shape another head
         irrelevant={
-            **BASE, "attn_pdrop": "a number from 0 to 1", "embd_pdrop": "a number from 0 to 1", "resid_pdrop": "a number from 0 to 1", "pad_token_id": "a whole number, or null",
-            "n_ctx": "any", "predict_special_tokens": "any", "summary_type": "text", "summary_use_proj": "true or false",
-            "summary_activation": "text, or null", "summary_proj_to_labels": "true or false", "summary_first_dropout": "a number from 0 to 1",
+            **BASE,
+            **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop", "summary_first_dropout"), FRACTION),
+            **dict.fromkeys(("n_ctx", "predict_special_tokens"), ANY),
+            **dict.fromkeys(("summary_use_proj", "summary_proj_to_labels"), FLAG),
+            "summary_type": TEXT, "summary_activation": TEXT + OR_NULL, "pad_token_id": INTEGER + OR_NULL,
         },
     ),
     "bloom": Family(
@@ -110,10 +112,11 @@ FAMILIES: Mapping[str, Family] = {
         keys={"attention.num_heads": "n_head", "layers": "n_layer"},
         # the kernels and the arithmetic of the code that trained it
         irrelevant={
-            **BASE, "attention_dropout": "a number from 0 to 1", "hidden_dropout": "a number from 0 to 1", "pretraining_tp": "a whole number",
-            "slow_but_exact": "true or false", "pad_token_id": "a whole number, or null",
+            **BASE,
+            **dict.fromkeys(("attention_dropout", "hidden_dropout"), FRACTION),
             **dict.fromkeys(("attention_softmax_in_fp32", "masked_softmax_fusion", "bias_dropout_fusion", "offset_alibi",
-                             "skip_bias_add", "skip_bias_add_qkv"), "any"),
+                             "skip_bias_add", "skip_bias_add_qkv"), ANY),
+            "pretraining_tp": INTEGER, "slow_but_exact": FLAG, "pad_token_id": INTEGER + OR_NULL,
         },
     ),
 }  # fmt: skip

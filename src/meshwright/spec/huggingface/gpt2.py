@@ -59,9 +59,7 @@ def _model(
         vocab_size=vocab,
         hidden_size=hidden,
         ffn_size=ffn,
-        attention=Attention(
-            num_heads=heads, num_kv_heads=heads, head_dim=max(1, hidden // heads), qkv_bias=True, out_bias=True
-        ),
+        attention=Attention(num_heads=heads, num_kv_heads=heads, head_dim=max(1, hidden // heads), qkv_bias=True, out_bias=True),
         layers=(LayerKind(),) * layers,
         activation=activation,
         mlp_bias=True,

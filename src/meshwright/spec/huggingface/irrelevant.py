@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BASE", "DECODER", "NULL_DROPOUT", "check_irrelevant"]
 
-_ANY = "any"
-_FLAG = "true or false"
-_NUMBER = "a number"
-_FRACTION = "a number from 0 to 1"
-_INTEGER = "a whole number"
-_TOKENS = "a token or an array of tokens"
-_TEXT = "text"
-_TABLE = "an object"
-_OR_NULL = ", or null"
+# The types of values, in the words that a mistake tells.
+ANY = "anything"
+FLAG = "true or false"
+NUMBER = "a number"
+FRACTION = "a number from 0 to 1"
+INTEGER = "a whole number"
+TOKENS = "a token or an array of tokens"
+TEXT = "text"
+TABLE = "an object"
+OR_NULL = ", or null"
 
 _GENERATION = (
     "assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids", "begin_suppress_tokens", "diversity_penalty",
@@ -45,31 +46,31 @@ _BOOKKEEPING = (
 )  # fmt: skip
 
 BASE: Mapping[str, str] = {
-    **dict.fromkeys(_GENERATION, _ANY),
-    **dict.fromkeys(_BOOKKEEPING, _ANY),
-    "transformers_version": _TEXT + _OR_NULL,
-    "output_hidden_states": _FLAG + _OR_NULL,
-    "return_dict": _FLAG + _OR_NULL,
-    "chunk_size_feed_forward": _INTEGER,
-    "id2label": _TABLE + _OR_NULL,
-    "label2id": _TABLE + _OR_NULL,
-    "problem_type": _ANY,
-    "use_cache": _FLAG,
-    "initializer_range": _FRACTION,
-    "bos_token_id": _INTEGER + _OR_NULL,
-    "eos_token_id": _TOKENS + _OR_NULL,
+    **dict.fromkeys(_GENERATION, ANY),
+    **dict.fromkeys(_BOOKKEEPING, ANY),
+    "transformers_version": TEXT + OR_NULL,
+    "output_hidden_states": FLAG + OR_NULL,
+    "return_dict": FLAG + OR_NULL,
+    "chunk_size_feed_forward": INTEGER,
+    "id2label": TABLE + OR_NULL,
+    "label2id": TABLE + OR_NULL,
+    "problem_type": ANY,
+    "use_cache": FLAG,
+    "initializer_range": FRACTION,
+    "bos_token_id": INTEGER + OR_NULL,
+    "eos_token_id": TOKENS + OR_NULL,
 }
 """Irrelevant in every family, and the type that transformers demands."""
 
 DECODER: Mapping[str, str] = {
     **BASE,
-    "attention_dropout": _FRACTION,
-    "pretraining_tp": _INTEGER + _OR_NULL,
-    "output_router_logits": _FLAG,
+    "attention_dropout": FRACTION,
+    "pretraining_tp": INTEGER + OR_NULL,
+    "output_router_logits": FLAG,
 }
 """Irrelevant in the families that follow Llama."""
 
-NULL_DROPOUT: Mapping[str, str] = {**DECODER, "attention_dropout": _FRACTION + _OR_NULL}
+NULL_DROPOUT: Mapping[str, str] = {**DECODER, "attention_dropout": FRACTION + OR_NULL}
 """The same where transformers takes null for the dropout."""
 
 
@@ -78,8 +79,8 @@ def check_irrelevant(config: Config, key: str, irrelevant: Mapping[str, str]) ->
     if key not in irrelevant:
         return False
     legal, value = irrelevant[key], config.values[key]
-    null_is_legal = legal == _ANY or legal.endswith(_OR_NULL)
-    if not (null_is_legal if value is None else _fits(value, legal.removesuffix(_OR_NULL))):
+    null_is_legal = legal == ANY or legal.endswith(OR_NULL)
+    if not (null_is_legal if value is None else _fits(value, legal.removesuffix(OR_NULL))):
         config.note(key, legal, problem="is null" if value is None else "")
     return True
 
@@ -87,15 +88,14 @@ def check_irrelevant(config: Config, key: str, irrelevant: Mapping[str, str]) ->
 def _fits(value: object, kind: str) -> bool:
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     is_number = is_integer or isinstance(value, float)
-    if kind == _TOKENS:
-        return is_integer or (isinstance(value, list) and all(_fits(token, _INTEGER) for token in value))
+    if kind == TOKENS:
+        return is_integer or (isinstance(value, list) and all(_fits(token, INTEGER) for token in value))
     return {
-        _ANY: True,
-        _FLAG: isinstance(value, bool),
-        _INTEGER: is_integer,
-        _NUMBER: is_number,
-        _FRACTION: isinstance(value, int | float) and is_number and 0 <= value <= 1,
-        _TEXT: isinstance(value, str),
-        _TABLE: isinstance(value, dict),
+        ANY: True,
+        FLAG: isinstance(value, bool),
+        INTEGER: is_integer,
+        NUMBER: is_number,
+        FRACTION: isinstance(value, int | float) and is_number and 0 <= value <= 1,
+        TEXT: isinstance(value, str),
+        TABLE: isinstance(value, dict),
     }[kind]
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 _LLAMA: dict[str, Any] = {
@@ -146,3 +147,100 @@ def _another(value: Any, rng: random.Random) -> Any:
     if isinstance(value, list):
         return rng.choice((value[:-1], value + value[:1], value[::-1], value * 2))
     return value
+
+
+def random_config(model_type: str, rng: random.Random) -> dict[str, Any]:
+    """A config of one family with other sizes, biases, ties, windows and experts; legal by construction."""
+    config = copy.deepcopy(CONFIGS[model_type])
+    config.pop("quantization_config", None)
+    heads = rng.choice((2, 4, 6, 8))
+    layers, head_dim, vocab = rng.randint(1, 7), 2 * rng.randint(2, 16), rng.randint(1000, 3000)
+    hidden = heads * 2 * rng.randint(2, 16)
+    if model_type in ("gpt2", "bloom"):
+        return {**config, **_random_gpt(model_type, rng, layers, heads, hidden, vocab)}
+    config |= {
+        "vocab_size": vocab, "hidden_size": hidden, "intermediate_size": rng.randint(8, 300), "num_hidden_layers": layers,
+        "num_attention_heads": heads, "tie_word_embeddings": rng.random() < 0.5, "rope_theta": rng.choice((10_000, 500_000.0)),
+        "num_key_value_heads": rng.choice([divisor for divisor in (1, 2, 3, 4, 6, 8) if heads % divisor == 0]),
+        "max_position_embeddings": rng.choice((128, 4096)),
+    }  # fmt: skip
+    if "attention_bias" in config:
+        config["attention_bias"] = rng.random() < 0.5
+    if "mlp_bias" in config:
+        config["mlp_bias"] = rng.random() < 0.5
+    if model_type in ("llama", "mistral", "qwen3", "mixtral", "qwen3_moe", "gpt_oss") and rng.random() < 0.7:
+        config["head_dim"] = head_dim
+    return config | _RANDOM_PARTS[model_type](rng, config)
+
+
+def _random_gpt(model_type: str, rng: random.Random, layers: int, heads: int, hidden: int, vocab: int) -> dict[str, Any]:
+    tied = {"tie_word_embeddings": rng.random() < 0.5, "vocab_size": vocab}
+    if model_type == "bloom":
+        return {"n_embed": hidden, "n_layer": layers, "num_attention_heads": heads, **tied}
+    inner = rng.choice((None, rng.randint(4, 300)))
+    activation = rng.choice(("gelu_new", "gelu", "relu", "gelu_pytorch_tanh"))
+    sizes = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_inner": inner, "n_positions": rng.randint(1, 500)}
+    return {**sizes, "activation_function": activation, **tied}
+
+
+def _random_windows(rng: random.Random, config: dict[str, Any]) -> dict[str, Any]:
+    window = rng.choice((None, rng.randint(1, 300)))
+    layers: int = config["num_hidden_layers"]
+    use = window is not None and rng.random() < 0.7
+    part: dict[str, Any] = {"sliding_window": window, "use_sliding_window": use, "max_window_layers": rng.randint(0, 8)}
+    if rng.random() < 0.4:
+        kinds = ("full_attention", "sliding_attention") if use else ("full_attention",)
+        part["layer_types"] = [rng.choice(kinds) for _ in range(layers)]
+    return part
+
+
+def _random_experts(rng: random.Random, key: str) -> dict[str, Any]:
+    experts = rng.randint(1, 12)
+    return {key: experts, "num_experts_per_tok": rng.randint(1, experts)}
+
+
+def _random_qwen3_moe(rng: random.Random, config: dict[str, Any]) -> dict[str, Any]:
+    layers: int = config["num_hidden_layers"]
+    step = rng.randint(1, layers)
+    moe = [index for index in range(layers) if (index + 1) % step == 0]
+    dense = rng.sample(range(layers), rng.randint(0, layers - 1))
+    window = {"sliding_window": rng.choice((None, 100)), "use_sliding_window": rng.random() < 0.5}
+    return {
+        "decoder_sparse_step": step, "mlp_only_layers": [index for index in dense if index != moe[0]],
+        "moe_intermediate_size": rng.randint(4, 100), **_random_experts(rng, "num_experts"), **window,
+    }  # fmt: skip
+
+
+def _random_deepseek(rng: random.Random, config: dict[str, Any]) -> dict[str, Any]:
+    groups, layers = rng.choice((1, 2, 4)), config["num_hidden_layers"]
+    experts = groups * rng.randint(2, 5)
+    chosen = rng.randint(1, groups)
+    return {
+        "num_key_value_heads": config["num_attention_heads"], "n_group": groups, "topk_group": chosen, "n_routed_experts": experts,
+        "num_experts_per_tok": rng.randint(1, experts // groups * chosen), "n_shared_experts": rng.randint(0, 3),
+        "first_k_dense_replace": rng.randint(0, layers - 1), "moe_intermediate_size": rng.randint(4, 100),
+        "kv_lora_rank": rng.randint(4, 64), "q_lora_rank": rng.choice((None, rng.randint(4, 64))), "qk_nope_head_dim": rng.randint(2, 32),
+        "qk_rope_head_dim": 2 * rng.randint(1, 16), "v_head_dim": rng.randint(2, 40), "num_nextn_predict_layers": rng.randint(0, 2),
+        "rope_interleave": rng.random() < 0.5,
+    }  # fmt: skip
+
+
+def _random_gpt_oss(rng: random.Random, config: dict[str, Any]) -> dict[str, Any]:
+    layers: int = config["num_hidden_layers"]
+    kinds = [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
+    experts = _random_experts(rng, "num_local_experts")
+    copied = {"experts_per_token": experts["num_experts_per_tok"]}
+    return {**experts, **copied, "layer_types": rng.choice((None, kinds)), "sliding_window": rng.randint(1, 300)}
+
+
+_RANDOM_PARTS: dict[str, Callable[[random.Random, dict[str, Any]], dict[str, Any]]] = {
+    "llama": lambda rng, config: {"rope_scaling": rng.choice((None, config["rope_scaling"], {"type": "linear", "factor": 2.0}))},
+    "mistral": lambda rng, _: {"sliding_window": rng.choice((None, rng.randint(1, 300)))},
+    "qwen2": _random_windows,
+    "qwen3": _random_windows,
+    "mixtral": lambda rng, _: {**_random_experts(rng, "num_local_experts"), "sliding_window": rng.choice((None, 77))},
+    "qwen3_moe": _random_qwen3_moe,
+    "deepseek_v3": _random_deepseek,
+    "kimi_k2": _random_deepseek,
+    "gpt_oss": _random_gpt_oss,
+}

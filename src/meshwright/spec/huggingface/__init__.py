@@ -19,7 +19,7 @@ from meshwright.spec.huggingface.irrelevant import BASE
 from meshwright.spec.model import Model
 from meshwright.spec.model_rules import note_broken_rules
 
-__all__ = ["FAMILIES", "read_config"]
+__all__ = ["FAMILIES", "read_config", "read_keys"]
 
 
 def read_config(values: Mapping[str, object], file: str, name: str) -> Model:
@@ -40,6 +40,13 @@ def read_config(values: Mapping[str, object], file: str, name: str) -> Model:
                 mistakes.add(key, value, "a finite number", problem="is not finite")
     assert model is not None
     return replace(model, name=name, source=file)
+
+
+def read_keys(model_type: str) -> tuple[str, ...]:
+    """The keys of a config.json that decide the model of this type; what the documentation lists."""
+    config = Config({}, Mistakes(""), {})
+    FAMILIES[model_type].read(config)
+    return tuple(sorted(config.read_keys()))
 
 
 def _read(values: Mapping[str, object], mistakes: Mistakes) -> Model | None:

@@ -94,7 +94,8 @@ ADDED_KEYS: tuple[tuple[str, Any], ...] = (
     ("vision_config", {"hidden_size": 8}), ("index_topk", 2048), ("mamba_d_state", 16), ("attn_output_gate", True),
     ("qk_norm_type", "per_layer"), ("hidden_sizes", 64), ("num_hidden_layer", 4), ("head_dim", 32), ("sliding_window", 64),
     ("layer_types", ["linear_attention"]), ("partial_rotary_factor", 0.5), ("rope_parameters", {"rope_theta": 1e4, "rope_type": "default"}),
-    ("rope_scaling", {"type": "longrope", "factor": 4.0}), ("num_experts", 4), ("num_local_experts", 4), ("hidden_size", 64), ("n_inner", 100),
+    ("rope_scaling", {"type": "longrope", "factor": 4.0}), ("num_experts", 4), ("num_local_experts", 4), ("hidden_size", 64),
+    ("n_inner", 100),
     ("per_layer_config", {"0": {}}), ("mlp_bias", True), ("attention_bias", True), ("tie_word_embeddings", True), ("num_labels", 3),
     ("is_encoder_decoder", True), ("pad_token_id", 5000), ("temperature", 0.7), ("dtype", "float8_e4m3fn"), ("dtype", "float7"),
     ("quantization_config", {"quant_method": "awq", "bits": 4}), ("quantization_config", {"quant_method": "new"}), ("", 1),
@@ -128,7 +129,7 @@ def _change(config: dict[str, Any], rng: random.Random) -> None:
     if kind < 0.2:
         place.pop(key, None)
     elif kind < 0.45:
-        place[key] = rng.choice(ODD_VALUES)
+        place[key] = copy.deepcopy(rng.choice(ODD_VALUES))
     elif kind < 0.85:
         place[key] = _another(place.get(key), rng)
     else:

@@ -22,6 +22,9 @@ __all__ = ["non_finite", "parse_json", "parse_toml", "read_json", "read_text", "
 LARGEST_FILE_BYTES = 16 << 20
 """Hand-written inputs and Hugging Face configs stay below 1 MiB; what is larger is another kind of file."""
 
+LARGEST_DEPTH = 50
+"""Levels inside a JSON object; Hugging Face's configs have six. What is deeper would exhaust the stack somewhere."""
+
 
 def read_toml(path: Path) -> dict[str, object]:
     """The tables of a TOML file. Raises InputError: it cannot be read, or is not TOML."""
@@ -48,22 +51,31 @@ def parse_json(text: str, file: str, *, finite: bool = True) -> dict[str, object
     values = _parse(_loads_json, text, file, "JSON")
     if not isinstance(values, dict):
         raise _mistake(file, "a JSON object: { ... }", f"is JSON, but holds {_kind(values)}")
-    wrong = list(non_finite(values)) if finite else []
+    if any(depth > LARGEST_DEPTH for _, _, depth in _walk(values)):
+        raise _mistake(file, f"at most {LARGEST_DEPTH} levels", "is nested too deeply")
+    wrong = non_finite(values) if finite else []
     if wrong:
         raise InputError([Mistake(file, key, value, "a finite number", problem="is not a number of JSON") for key, value in wrong])
     return values
 
 
-def non_finite(value: object, key: str = "") -> Iterator[tuple[str, float]]:
+def non_finite(value: object) -> list[tuple[str, float]]:
     """Every NaN and infinity inside a value, with its dotted key."""
-    if isinstance(value, float) and not math.isfinite(value):
-        yield key, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from non_finite(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from non_finite(inner, f"{key}[{index}]")
+    return [(key, inner) for key, inner, _ in _walk(value) if isinstance(inner, float) and not math.isfinite(inner)]
+
+
+def _walk(value: object) -> Iterator[tuple[str, object, int]]:
+    """Everything inside a JSON value, in order, with its dotted key and how deep it lies."""
+    waiting: list[tuple[str, object, int]] = [("", value, 0)]
+    while waiting:
+        key, value, depth = waiting.pop()
+        yield key, value, depth
+        inner: list[tuple[str, object]] = []
+        if isinstance(value, dict):
+            inner = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
+        elif isinstance(value, list):
+            inner = [(f"{key}[{index}]", item) for index, item in enumerate(value)]
+        waiting += [(name, item, depth + 1) for name, item in reversed(inner)]
 
 
 def read_text(path: Path, legal: str) -> str:

@@ -8,17 +8,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import meta_models
 import pytest
-from model_configs import CONFIGS, random_config
-from shared_data import shared
 
+import meta_models
 from meshwright.errors import InputError
 from meshwright.spec.huggingface import FAMILIES, read_config, read_keys
 from meshwright.spec.huggingface.features import find_feature
 from meshwright.spec.huggingface.irrelevant import BASE
 from meshwright.spec.model import Model
 from meshwright.spec.parameters import parameter_count
+from model_configs import CONFIGS, random_config
+from shared_data import shared
 
 PUBLISHED = [
     "Qwen--Qwen3-0.6B", "Qwen--Qwen3-235B-A22B", "Qwen--Qwen3-30B-A3B-FP8", "Qwen--Qwen3-30B-A3B", "Qwen--Qwen3-32B",

@@ -7,16 +7,16 @@ import random
 from pathlib import Path
 from typing import Any
 
-import meta_models
 import pytest
-from model_configs import CONFIGS, mutate, truncate
 
+import meta_models
 from meshwright.errors import InputError
 from meshwright.spec.files import parse_json
 from meshwright.spec.huggingface import read_config
 from meshwright.spec.load_model import resolve_model
 from meshwright.spec.model import Model
 from meshwright.spec.parameters import parameter_count
+from model_configs import CONFIGS, mutate, truncate
 
 MUTANTS = 500
 COMPARED_LAYERS = 40

@@ -70,16 +70,17 @@ def _find_family(config: Config) -> Family | None:
         return None
     family = FAMILIES.get(model_type)
     if family is None:
-        named = _same_digits(model_type) or _by_architecture(config)
-        problem = "is missing or empty" if not model_type else "is not a model type that is planned yet"
-        config.note("model_type", "one of " + " ".join(FAMILIES), did_you_mean(model_type or named[0], named) if named else "", problem)
+        named = _same_digits(model_type) if model_type else _by_architecture(config)
+        hint = did_you_mean(model_type or named[0], named) if named else ""
+        problem = "is not a model type that is planned yet" if model_type else "is missing or empty"
+        config.note("model_type", "one of " + " ".join(FAMILIES), hint, problem)
     return family
 
 
 def _same_digits(model_type: str) -> list[str]:
-    """Families that a slip of the keyboard may have meant: other digits are another model."""
+    """Families that a slip of the keyboard may have meant; other digits, as in llama4 and qwen3_5, are another model."""
     digits = re.sub(r"[^0-9]", "", model_type)
-    return [name for name in FAMILIES if model_type and re.sub(r"[^0-9]", "", name) == digits]
+    return [name for name in FAMILIES if re.sub(r"[^0-9]", "", name) == digits]
 
 
 def _by_architecture(config: Config) -> list[str]:

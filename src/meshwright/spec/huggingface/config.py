@@ -59,9 +59,14 @@ class Config(Table):
         self.allow_null(key)
         return key not in self and key in self.values
 
-    def only(self, key: str, legal: object, reason: str) -> None:
-        """A key that has one understood value, which is also what its absence and null mean."""
-        self.allow_null(key)
+    def distrust(self, key: str) -> None:
+        """``key`` follows from one that is wrong: rules about it are passed over."""
+        self._wrong.add(key)
+
+    def only(self, key: str, legal: object, reason: str, *, null: bool = True) -> None:
+        """A key that has one understood value, which is also what its absence means; and null, where the key takes it."""
+        if null:
+            self.allow_null(key)
         value = self.values.get(key)
         if key in self and (value != legal or isinstance(value, bool) != isinstance(legal, bool)):
             self.note(key, f"{json.dumps(legal)}, or leave the key out", problem=reason)

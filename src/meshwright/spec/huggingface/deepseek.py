@@ -56,8 +56,8 @@ def _read_attention(config: Config, shape: Shape) -> Attention:
         v_head_dim=config.size("v_head_dim", 128),
     )
     # transformers sets both itself; a config that says something else breaks its rotary positions or its heads
-    config.only("head_dim", mla.qk_rope_head_dim, "is not qk_rope_head_dim, which transformers rotates")
-    config.only("qk_head_dim", mla.qk_head_dim, "is not qk_nope_head_dim + qk_rope_head_dim")
+    config.only("head_dim", mla.qk_rope_head_dim, "is not qk_rope_head_dim, which transformers rotates", null=False)
+    config.only("qk_head_dim", mla.qk_head_dim, "is not qk_nope_head_dim + qk_rope_head_dim", null=False)
     return Attention(
         num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=mla.qk_head_dim,
         qkv_bias=bias, out_bias=bias, mla=mla,

@@ -24,10 +24,10 @@ def read_gpt2(config: Config) -> Model:
     hidden = config.size("n_embd", 768)
     ffn = config.optional_size("n_inner", None) or 4 * hidden
     activation = _ACTIVATIONS[config.choice("activation_function", _ACTIVATIONS, "gelu_new")]
-    config.only("scale_attn_weights", True, "leaves out the scale of attention scores, which is not planned yet")
-    config.only("scale_attn_by_inverse_layer_idx", False, "scales attention by layer, which is not planned yet")
-    config.only("reorder_and_upcast_attn", False, "changes the arithmetic of attention, which is not planned yet")
-    config.only("add_cross_attention", False, "adds an encoder, which is not planned yet")
+    config.only("scale_attn_weights", True, "leaves out the scale of attention scores, which is not planned yet", null=False)
+    config.only("scale_attn_by_inverse_layer_idx", False, "scales attention by layer, which is not planned yet", null=False)
+    config.only("reorder_and_upcast_attn", False, "changes the arithmetic of attention, which is not planned yet", null=False)
+    config.only("add_cross_attention", False, "adds an encoder, which is not planned yet", null=False)
     vocab, positions = config.size("vocab_size", 50_257), config.size("n_positions", 1024)
     return _model(config, vocab, hidden, ffn, activation, "learned", positions)
 
@@ -39,7 +39,7 @@ def read_bloom(config: Config) -> Model:
     """
     hidden = config.size("hidden_size", 64)
     config.only("n_inner", 4 * hidden, "is not 4 hidden_size, which is what transformers builds")
-    config.only("apply_residual_connection_post_layernorm", False, "moves the residual, which is not planned yet")
+    config.only("apply_residual_connection_post_layernorm", False, "moves the residual, which is not planned yet", null=False)
     positions = config.integer("seq_length", 2048)
     return _model(config, config.size("vocab_size", 250_880), hidden, 4 * hidden, "gelu_tanh", "alibi", positions)
 

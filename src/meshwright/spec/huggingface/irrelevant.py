@@ -7,7 +7,7 @@ A key that is in no list is refused: it may change the architecture.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ INTEGER = "a whole number"
 TOKENS = "a token or an array of tokens"
 TEXT = "text"
 TABLE = "an object"
+LABELS = "an object of numbered labels"
+_PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+PROBLEM = "one of " + " ".join(_PROBLEM_TYPES)
 OR_NULL = ", or null"
 
 _GENERATION = (
@@ -37,9 +40,10 @@ _GENERATION = (
 
 _BOOKKEEPING = (
     "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal", "_commit_hash",
-    "_experts_implementation_internal", "_flash_attn_2_enabled", "_name_or_path", "_output_attentions", "attn_implementation",
-    "decoder_start_token_id", "experts_implementation", "finetuning_task", "generation_config", "ignore_index", "is_decoder",
-    "max_sequence_length", "model_max_length", "model_name", "name_or_path", "num_labels", "output_attentions", "prefix",
+    "_experts_implementation_internal", "_flash_attn_2_enabled", "_name_or_path", "_num_labels", "_output_attentions",
+    "attn_implementation", "decoder_start_token_id", "experts_implementation", "finetuning_task", "generation_config",
+    "gradient_checkpointing", "ignore_index", "is_decoder",
+    "max_sequence_length", "model_max_length", "model_name", "name_or_path", "output_attentions", "prefix",
     "sep_token_id", "task_specific_params", "tf_legacy_loss", "tie_last_hidden_states", "tokenizer_class",
     "tokenizer_model_max_length", "tokenizer_padding_side", "torchscript", "transformers.js_config", "unk_token_id",
     "unsloth_fixed", "unsloth_version", "use_bfloat16", "vocab_file",
@@ -52,9 +56,10 @@ BASE: Mapping[str, str] = {
     "output_hidden_states": FLAG + OR_NULL,
     "return_dict": FLAG + OR_NULL,
     "chunk_size_feed_forward": INTEGER,
-    "id2label": TABLE + OR_NULL,
+    "id2label": LABELS + OR_NULL,
     "label2id": TABLE + OR_NULL,
-    "problem_type": ANY,
+    "num_labels": INTEGER,
+    "problem_type": PROBLEM + OR_NULL,
     "use_cache": FLAG,
     "initializer_range": FRACTION,
     "bos_token_id": INTEGER + OR_NULL,
@@ -80,22 +85,28 @@ def check_irrelevant(config: Config, key: str, irrelevant: Mapping[str, str]) ->
         return False
     legal, value = irrelevant[key], config.values[key]
     null_is_legal = legal == ANY or legal.endswith(OR_NULL)
-    if not (null_is_legal if value is None else _fits(value, legal.removesuffix(OR_NULL))):
+    if not (null_is_legal if value is None else _FITS[legal.removesuffix(OR_NULL)](value)):
         config.note(key, legal, problem="is null" if value is None else "")
     return True
 
 
-def _fits(value: object, kind: str) -> bool:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    is_number = is_integer or isinstance(value, float)
-    if kind == TOKENS:
-        return is_integer or (isinstance(value, list) and all(_fits(token, INTEGER) for token in value))
-    return {
-        ANY: True,
-        FLAG: isinstance(value, bool),
-        INTEGER: is_integer,
-        NUMBER: is_number,
-        FRACTION: isinstance(value, int | float) and is_number and 0 <= value <= 1,
-        TEXT: isinstance(value, str),
-        TABLE: isinstance(value, dict),
-    }[kind]
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+_FITS: Mapping[str, Callable[[object], bool]] = {
+    ANY: lambda _: True,
+    FLAG: lambda value: isinstance(value, bool),
+    NUMBER: lambda value: isinstance(value, float) or _is_integer(value),
+    FRACTION: _is_fraction,
+    INTEGER: _is_integer,
+    TOKENS: lambda value: all(map(_is_integer, value)) if isinstance(value, list) else _is_integer(value),
+    TEXT: lambda value: isinstance(value, str),
+    TABLE: lambda value: isinstance(value, dict),
+    LABELS: lambda value: isinstance(value, dict) and all(label.isdecimal() for label in value),
+    PROBLEM: lambda value: isinstance(value, str) and value in _PROBLEM_TYPES,
+}

@@ -94,7 +94,7 @@ def read_gpt_oss(config: Config) -> Model:
     window = config.optional_size("sliding_window", 128)
     alternate = ["full_attention" if index % 2 else "sliding_attention" for index in range(shape.num_layers)]
     windows = read_layer_windows(config, shape.num_layers, window, alternate)
-    config.only("swiglu_alpha", 1.702, "is not the gain that is planned")
+    config.only("swiglu_alpha", 1.702, "is not the gain that is planned", null=False)
     model = _model(config, shape, attention, windows, moe, theta=150_000.0, absent=_GPT_OSS_SCALING)
     return replace(model, activation="swiglu_clamped", activation_limit=config.number("swiglu_limit", 7.0, above=0.0))
 
@@ -127,7 +127,7 @@ def _model(
         ffn_size=shape.ffn_size,
         attention=attention,
         layers=tuple(kinds[window, index not in dense] for index, window in enumerate(windows)),
-        moe=moe,
+        moe=moe if len(dense) < len(windows) else None,
         norm_eps=shape.norm_eps,
         rope=read_rope(config, shape.max_positions, attention.head_dim, theta=theta, absent=absent),
         max_positions=shape.max_positions,

@@ -38,7 +38,8 @@ def read_rope(
     if table.number("partial_rotary_factor", 1.0) != 1.0:
         table.note("partial_rotary_factor", "1.0", problem="rotates part of a head, which is not planned yet for this model_type")
     scaling = read_scaling(table, _read_type(table), max_positions, rotary_dims)
-    table.refuse_unread()
+    if table.sound("type", "rope_type"):  # which keys are known depends on the type
+        table.refuse_unread()
     return Rope(theta=inner_theta or outer_theta or theta, scaling=scaling, interleaved=interleaved)
 
 

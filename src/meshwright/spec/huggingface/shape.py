@@ -104,6 +104,7 @@ def check_multiple(config: Config, shape: Shape) -> None:
     if shape.hidden_size % shape.num_heads and config.sound("hidden_size", "num_attention_heads"):
         legal = f"a multiple of num_attention_heads = {shape.num_heads}"
         config.note("hidden_size", legal, "or say head_dim, where the family has it", "does not divide into heads")
+        config.distrust("head_dim")
 
 
 def read_uniform_window(config: Config, num_layers: int, window: int | None) -> tuple[int | None, ...]:

@@ -137,7 +137,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except ValueError:  # Python refuses to print integers of more than 4,300 digits
+    except (ValueError, RecursionError):  # Python refuses to print integers of more than 4,300 digits
         text = "a number of thousands of digits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 

@@ -7,19 +7,23 @@ the same: a file is written whole or not at all.
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from meshwright.errors import InputError, Mistake
 
-__all__ = ["parse_json", "parse_toml", "read_json", "read_text", "read_toml", "write_text"]
+__all__ = ["non_finite", "parse_json", "parse_toml", "read_json", "read_text", "read_toml", "write_text"]
 
 LARGEST_FILE_BYTES = 16 << 20
 """Hand-written inputs and Hugging Face configs stay below 1 MiB; what is larger is another kind of file."""
+
+LARGEST_DEPTH = 50
+"""Levels inside a JSON object; Hugging Face's configs have six. What is deeper would exhaust the stack somewhere."""
 
 
 def read_toml(path: Path) -> dict[str, object]:
@@ -27,9 +31,9 @@ def read_toml(path: Path) -> dict[str, object]:
     return parse_toml(read_text(path, "a TOML file"), str(path))
 
 
-def read_json(path: Path) -> dict[str, object]:
-    """The object of a JSON file. Raises InputError: it cannot be read, is not JSON, or not an object."""
-    return parse_json(read_text(path, "a JSON file"), str(path))
+def read_json(path: Path, *, finite: bool = True) -> dict[str, object]:
+    """The object of a JSON file. Raises InputError: it cannot be read, is not JSON, or not an object; see parse_json."""
+    return parse_json(read_text(path, "a JSON file"), str(path), finite=finite)
 
 
 def parse_toml(text: str, file: str) -> dict[str, object]:
@@ -38,12 +42,40 @@ def parse_toml(text: str, file: str) -> dict[str, object]:
     return values
 
 
-def parse_json(text: str, file: str) -> dict[str, object]:
-    """JSON text as a dictionary; a key that is given twice, NaN and Infinity are mistakes as well."""
+def parse_json(text: str, file: str, *, finite: bool = True) -> dict[str, object]:
+    """JSON text as a dictionary; a key that is given twice is a mistake as well.
+
+    NaN and Infinity, which Python's JSON has, are mistakes too, unless a caller with ``finite=False`` looks for them among
+    others.
+    """
     values = _parse(_loads_json, text, file, "JSON")
     if not isinstance(values, dict):
         raise _mistake(file, "a JSON object: { ... }", f"is JSON, but holds {_kind(values)}")
+    if any(depth > LARGEST_DEPTH for _, _, depth in _walk(values)):
+        raise _mistake(file, f"at most {LARGEST_DEPTH} levels", "is nested too deeply")
+    wrong = non_finite(values) if finite else []
+    if wrong:
+        raise InputError([Mistake(file, key, value, "a finite number", problem="is not a number of JSON") for key, value in wrong])
     return values
+
+
+def non_finite(value: object) -> list[tuple[str, float]]:
+    """Every NaN and infinity inside a value, with its dotted key."""
+    return [(key, inner) for key, inner, _ in _walk(value) if isinstance(inner, float) and not math.isfinite(inner)]
+
+
+def _walk(value: object) -> Iterator[tuple[str, object, int]]:
+    """Everything inside a JSON value, in order, with its dotted key and how deep it lies."""
+    waiting: list[tuple[str, object, int]] = [("", value, 0)]
+    while waiting:
+        key, value, depth = waiting.pop()
+        yield key, value, depth
+        inner: list[tuple[str, object]] = []
+        if isinstance(value, dict):
+            inner = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
+        elif isinstance(value, list):
+            inner = [(f"{key}[{index}]", item) for index, item in enumerate(value)]
+        waiting += [(name, item, depth + 1) for name, item in reversed(inner)]
 
 
 def read_text(path: Path, legal: str) -> str:
@@ -108,7 +140,7 @@ def _parse(loads: Callable[[str], Any], text: str, file: str, language: str) -> 
 
 
 def _loads_json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    return json.loads(text, object_pairs_hook=_unique)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -118,10 +150,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {key!r} is given twice")
         values[key] = value
     return values
-
-
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _kind(value: object) -> str:

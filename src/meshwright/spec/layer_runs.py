@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from meshwright.spec.model import LARGEST_LAYERS, LayerKind
-from meshwright.spec.tables import LARGEST_SIZE
+from meshwright.spec.tables import LARGEST_SIZE, Table
 
-__all__ = ["LAYERS_LEGAL", "parse_layers", "print_layers"]
+__all__ = ["parse_layers", "print_layers", "read_layers"]
 
 LAYERS_LEGAL = 'an array of runs such as "3 x dense", "58 x moe", "18 x (moe window=128, moe)"'
 
@@ -43,6 +43,17 @@ def parse_layers(runs: Iterable[str]) -> tuple[LayerKind, ...]:
     if not layers:
         raise ValueError("no layers")
     return tuple(layers)
+
+
+def read_layers(table: Table, key: str) -> tuple[LayerKind, ...]:
+    """The runs under ``key``; one dense layer, with the mistake noted, where they are not legal."""
+    runs = table.texts(key)
+    if table.sound(key):
+        try:
+            return parse_layers(runs)
+        except ValueError as error:
+            table.note(key, LAYERS_LEGAL, problem=f"is not understood: {error}")
+    return (LayerKind(),)
 
 
 def _print_run(times: int, labels: list[str]) -> str:

@@ -1,7 +1,8 @@
 """A Transformer, by the sizes that decide its shapes.
 
 Letters (DESIGN section 3): D model, F ffn, L layers, N query heads, K kv heads, H head dim, V vocab, E experts.
-Hugging Face's key names are mapped to these when a config is read (spec/huggingface.py).
+Hugging Face's key names are mapped to these when a config is read (spec/huggingface/); spec/model_rules.py holds what
+must fit together.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 LARGEST_LAYERS = 10**5
-LARGEST_SIZE = 10**8
-"""No size of a model is larger; what is, is a slip of the keyboard."""
+"""No model has more layers; other sizes end at tables.LARGEST_SIZE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,10 @@ class Moe:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerKind:
-    """What may differ between layers: the attention window (None: all earlier tokens), and dense or MoE."""
+    """What may differ between layers: the attention window and dense or MoE.
+
+    window: tokens that a query sees, its own among them; None for all earlier ones.
+    """
 
     window: int | None = None
     moe: bool = False
@@ -135,6 +138,7 @@ class Model:
         embedding_norm: a norm right after the embedding (BLOOM).
         mtp_layers: multi-token-prediction layers after the last one (DeepSeek-V3, arXiv 2412.19437, section 2.2).
         stored_dtype: dtype of the checkpoint, with quantization_config taken into account; serving only.
+        assumed: what the input left out, as "hidden_size = 4096"; estimates pass it on.
     """
 
     name: str
@@ -157,6 +161,7 @@ class Model:
     mtp_layers: int = 0
     stored_dtype: str = "bf16"
     source: str = ""
+    assumed: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def _hash(self) -> int:

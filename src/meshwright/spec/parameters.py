@@ -115,7 +115,10 @@ def all_parameters(model: Model, with_mtp: bool = True) -> dict[str, Parameter]:
 
 
 def parameter_count(model: Model, with_mtp: bool = False) -> int:
-    """All trained parameters and buffers of the model, unpadded; a tied head counts once."""
+    """All trained parameters of the model, unpadded; a tied head counts once.
+
+    The routers' selection bias is a buffer and not counted, as transformers does; nor are MTP layers unless asked for.
+    """
     total = _count(embedding_parameters(model)) + _count(head_parameters(model))
     total += sum(_count(layer_parameters(model, kind)) * model.layers.count(kind) for kind in model.kinds)
     if with_mtp and model.mtp_layers:
@@ -124,7 +127,7 @@ def parameter_count(model: Model, with_mtp: bool = False) -> int:
 
 
 def active_parameter_count(model: Model) -> int:
-    """Parameters that one token meets: of the experts only the top k."""
+    """Parameters that one token meets, MTP layers left out: of the experts only the top k."""
     if model.moe is None:
         return parameter_count(model)
     idle = model.moe.num_experts - model.moe.top_k
@@ -139,7 +142,7 @@ def _full_name(parameter: Parameter, unit: str = "") -> str:
 
 
 def _count(parameters: Iterable[Parameter]) -> int:
-    return sum(parameter.size for parameter in parameters)
+    return sum(parameter.size for parameter in parameters if parameter.trained)
 
 
 def _norm(model: Model, module: str, width: int) -> list[Parameter]:

@@ -18,10 +18,11 @@ from meshwright import __version__
 from meshwright.errors import InputError, Mistakes
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.files import read_toml, write_text
-from meshwright.spec.layer_runs import LAYERS_LEGAL, parse_layers, print_layers
+from meshwright.spec.layer_runs import print_layers, read_layers
 from meshwright.spec.layout import Layout, parse_layout
 from meshwright.spec.load_cluster import read_cluster
 from meshwright.spec.model import LayerKind, Model
+from meshwright.spec.model_rules import note_broken_rules
 from meshwright.spec.plain_data import from_table, to_table
 from meshwright.spec.stack import STACKS
 from meshwright.spec.tables import Table
@@ -181,18 +182,10 @@ def _read_layout(table: Table) -> Layout | None:
 
 def _read_model(table: Table) -> Model | None:
     inner = table.table("model")
-    return None if inner is None else from_table(Model, inner, {LayerKind: _read_layers})
-
-
-def _read_layers(table: Table, key: str) -> tuple[LayerKind, ...]:
-    runs = table.texts(key)
-    if not table.sound(key):
-        return ()
-    try:
-        return parse_layers(runs)
-    except ValueError as error:
-        table.note(key, LAYERS_LEGAL, problem=f"is not understood: {error}")
-        return ()
+    model = None if inner is None else from_table(Model, inner, {LayerKind: read_layers})
+    if inner is not None and model is not None:
+        note_broken_rules(model, inner)
+    return model
 
 
 def _read_cluster(table: Table) -> Cluster | None:

@@ -106,7 +106,7 @@ def _add_state(memory: StageMemory, priced: Priced, stage: Stage) -> None:
     kept: Num = 0
     for unit, count, is_root in units_of(priced, stage):
         memory.weights = memory.weights + count * (unit.shard if zero == 3 else unit.numel) * weight
-        elements = unit.numel if zero < 2 else unit.gathered if whole_gradients else unit.shard
+        elements = unit.numel if whole_gradients else unit.shard
         memory.gradients = memory.gradients + count * elements * gradient
         memory.optimizer = memory.optimizer + count * (unit.shard if zero else unit.numel) * precision.state_bytes
         kept = kept + count * unit.gathered

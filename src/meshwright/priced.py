@@ -223,7 +223,10 @@ class Priced:
         return Cost(parts["compute"], parts["tp"], parts["cp"], parts["ep"])
 
     def _working_bytes(self, block: Block) -> Num:
-        """What recomputation brings back, and the largest pair of an operation's input and output in the backward."""
+        """What recomputation brings back, and the largest pair of an operation's input and output in the backward.
+
+        A column has rows for groups of one, which a single layout leaves out: they count nothing.
+        """
         s = self.ledger.sizes
         largest: Num = 0
         for row in block.backward:
@@ -231,6 +234,8 @@ class Priced:
             for tensor in (row.before, row.after):
                 if tensor is not None:
                     size = size + s.bytes(tensor)
+            if row.op is not None:
+                size = size * (row.ranks > 1)
             largest = larger(largest, size)
         return block.working_bytes + largest
 

@@ -88,21 +88,17 @@ class Ledger:
         return build_unit("mtp", parameters, self.sizes)
 
     def root(self, first: bool, last: bool) -> Unit:
-        """Embedding and head as far as a stage has them; a tied head or multi-token prediction on another stage than the
-        embedding needs a copy of the table."""
+        """Embedding and head as far as a stage has them. A tied head or multi-token prediction on another stage than the
+        embedding needs a copy of the table, and both sum its gradient; in a V and in dualpipe one rank has both ends."""
         if (first, last) not in self._roots:
             parameters = embedding_parameters(self.model) if first else ()
             if last:
                 parameters = parameters + head_parameters(self.model, tied_copy=not first)
                 if self.model.mtp_layers and not self.model.tied_embeddings and not first:
                     parameters = parameters + embedding_parameters(self.model)[:1]
-            self._roots[first, last] = build_unit("root", parameters, self.sizes, is_root=True, shares_table=self.shares_embedding)
+            shares = first != last and (self.model.tied_embeddings or self.model.mtp_layers > 0)
+            self._roots[first, last] = build_unit("root", parameters, self.sizes, is_root=True, shares_table=shares)
         return self._roots[first, last]
-
-    @property
-    def shares_embedding(self) -> bool:
-        """Whether both ends of the pipeline hold the embedding."""
-        return self.layout.pp > 1 and (self.model.tied_embeddings or self.model.mtp_layers > 0)
 
     def stage(self, index: int) -> Stage:
         return Stage(self, index)
@@ -149,7 +145,7 @@ class Stage:
 
     def boundaries(self) -> tuple[int, int]:
         """(received, sent) activations of one micro-batch in the forward; the backward sends what it received."""
-        return sum(not chunk.first for chunk in self.chunks), sum(not chunk.last for chunk in self.chunks)
+        return self.ledger.pipeline.boundaries[self.index]
 
 
 def chunk_blocks(ledger: Ledger, chunk: Any) -> Iterator[tuple[Block, int]]:
@@ -160,11 +156,10 @@ def chunk_blocks(ledger: Ledger, chunk: Any) -> Iterator[tuple[Block, int]]:
         yield ledger.layer(block), count
     if chunk.last:
         yield ledger.head, 1
-        if ledger.model.mtp_layers:
-            count = ledger.model.mtp_layers
+        if count := ledger.model.mtp_layers:
+            yield ledger.embedding, count
             yield ledger.mtp, count
             yield ledger.layer(ledger.mtp_layer), count
-            yield ledger.embedding, count
             yield ledger.head, count
 
 

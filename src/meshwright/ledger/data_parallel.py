@@ -44,7 +44,8 @@ class Unit:
     Attributes:
         forward, backward: rows of each micro-batch. step: rows of each step, the optimizer's last. mirror: rows of each step
             under dualpipe, whose ranks hold copies of each other's stages.
-        owned: elements that this rank's optimizer moves. partial_numel: elements whose gradient is a summand over tp; kv_numel: of replicated key and value rows.
+        owned: elements that this rank's optimizer moves. partial_numel: elements whose gradient is a summand over tp.
+        kv_numel: elements of replicated key and value rows.
     """
 
     name: str
@@ -76,11 +77,6 @@ def shard_ranks(layout: Any) -> Num:
     return layout.dp_shard * layout.cp
 
 
-def expert_shard_ranks(layout: Any) -> Num:
-    """Ranks over which ZeRO cuts expert state: the fold without ep and etp."""
-    return layout.fold // (layout.ep * layout.etp)
-
-
 def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: bool = False, shares_table: bool = False) -> Unit:
     """The rows of one unit under the layout's ZeRO stage.
 
@@ -91,14 +87,14 @@ def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: 
     dense = [p for p in trained if not is_expert(p)]
     experts = [p for p in trained if is_expert(p)]
     replicas = s.layout.dp_replicate
-    n, e = shard_ranks(s.layout), expert_shard_ranks(s.layout)
+    n, e = shard_ranks(s.layout), s.layout.edp
     parts = [Part(held_numel(dense, s), shard_numel(dense, s, n), n, "fsdp", "dp_cp", n * replicas)]
     if experts:
         parts.append(Part(held_numel(experts, s), shard_numel(experts, s, e), e, "edp", "edp_replicate", e * replicas))
     kv = replicated_kv_numel(dense, s)
     zero = s.layout.zero
-    shard_of = n if zero else 1
-    partial = shard_numel(partial_over_tp(parameters, s), s, shard_of) if zero else held_numel(partial_over_tp(parameters, s), s)
+    whole = partial_over_tp(parameters, s)
+    partial = shard_numel(whole, s, n) if zero else held_numel(whole, s)
     unit = Unit(name, tuple(parts), partial, kv, [], [], [], [])
     unit.owned = unit.shard if zero else unit.numel
     _write(unit, s, is_root)
@@ -160,8 +156,8 @@ def _rows(unit: Unit, s: Sizes, op: str, over: str, phase: Phase, why: str) -> l
 def _replicas(unit: Unit, s: Sizes) -> list[Row]:
     w = Writer(s)
     dtype = s.precision.reduce
-    shard = s.tensor("P/fsdp", dtype=dtype)
     for part in unit.parts:
+        shard = s.tensor(f"P/{part.shard_axis}", dtype=dtype)
         w.collective("reduce", _module(unit, part), "all_reduce", "dp_replicate", s.layout.dp_replicate,
                      part.shard * int(DTYPE_BYTES[dtype]), shard, shard, why="the replicas of a shard sum its gradients")  # fmt: skip
     return w.rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from meshwright.schedule.build import placement
@@ -65,10 +66,11 @@ class Pipeline:
 
     @cached_property
     def representatives(self) -> tuple[tuple[int, int], ...]:
-        """(first stage, number of stages) of each composition: stages of equal blocks have equal counts."""
+        """(first stage, number of stages) of each composition: stages of equal blocks and neighbours have equal counts."""
         found: dict[tuple[object, ...], list[int]] = {}
         for rank, held in enumerate(self.stages):
-            found.setdefault(tuple(self.chunks[index].content for index in held), []).append(rank)
+            content = tuple(self.chunks[index].content for index in held)
+            found.setdefault((content, self.boundaries[rank]), []).append(rank)
         return tuple((ranks[0], len(ranks)) for ranks in found.values())
 
     @cached_property
@@ -98,6 +100,17 @@ class Pipeline:
             chunks = [self.chunks[index] for index in indices]
             keys.append(StateKey(tuple(kinds.items()), any(c.first for c in chunks), any(c.last for c in chunks)))
         return tuple(keys)
+
+    @cached_property
+    def boundaries(self) -> tuple[tuple[int, int], ...]:
+        """For each pipeline rank (received, sent) activations of one micro-batch in the forward; where a V turns, a rank
+        hands over to itself. dualpipe: of both copies, each for half of the micro-batches."""
+        found = [[0, 0] for _ in self.stages]
+        for index, (rank, next_rank) in enumerate(pairwise(self.placement)):
+            if rank != next_rank and not self.chunks[index % len(self.chunks)].last:
+                found[rank][1] += 1
+                found[next_rank][0] += 1
+        return tuple((received, sent) for received, sent in found)
 
     def chunks_of(self, stage: int) -> list[Chunk]:
         """The chunks that a pipeline rank holds, in model order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from meshwright.arithmetic import Num
 from meshwright.ledger.parameters import held_numel, shard_numel
-from meshwright.ledger.rows import Row
+from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
 from meshwright.spec import names
@@ -75,13 +75,13 @@ def optimizer(s: Sizes, numel: Num) -> list[Row]:
     return w.rows
 
 
-def boundary(s: Sizes, phase: str, received: int, sent: int) -> list[Row]:
+def boundary(s: Sizes, phase: Phase, received: int, sent: int) -> list[Row]:
     """Activations (or their gradients) of one micro-batch between neighbouring chunks; sharded over tp with sp."""
     w = Writer(s)
     stream = s.tensor(f"B/dp, S/{s.stream_axes}, D")
     payload = s.bytes(stream)
     for op, times in (("recv", received), ("send", sent)):
         if times:
-            w.collective(phase, "pipeline", op, "pp", 2, payload, stream, stream, times,  # type: ignore[arg-type]
+            w.collective(phase, "pipeline", op, "pp", 2, payload, stream, stream, times,
                          why="the next layers are on another stage" if phase == "forward" else "gradients go the other way")  # fmt: skip
     return w.rows

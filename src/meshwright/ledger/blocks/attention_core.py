@@ -11,9 +11,10 @@ Letters: T = mb S/cp tokens, N, K, H as ever, Hv head dim of v (H but for latent
 
 from __future__ import annotations
 
-from meshwright.arithmetic import Num
+from meshwright.arithmetic import Num, smaller
+from meshwright.ledger.rows import Phase
 from meshwright.ledger.sizes import Sizes, at_least_one
-from meshwright.ledger.writer import Writer
+from meshwright.ledger.writer import Saves, Writer
 from meshwright.spec import names
 
 RING_KINDS = ("ring", "zigzag", "striped", "usp")
@@ -39,13 +40,22 @@ def key_value_bytes(s: Sizes) -> Num:
     return s.tokens * s.kv_heads * (head_dim(s) + s.model.attention.v_head_dim) * s.act_bytes
 
 
-def score_pairs(seq: int, window: int | None, causal: bool = True) -> int:
+def received(s: Sizes) -> Saves:
+    """q, k and v, which the core's backward needs."""
+    return (("qkv", query_bytes(s) + key_value_bytes(s)),)
+
+
+def received_unrotated(s: Sizes) -> Saves:
+    """The same, for the row before the core where no rotation comes between."""
+    return () if s.model.positions == "rope" else received(s)
+
+
+def score_pairs(seq: Num, window: int | None, causal: bool = True) -> Num:
     """(query, key) pairs of one sequence: S (S+1) / 2, with a window w(w+1)/2 + (S-w) w, uncausal kernels S^2."""
     if not causal:
         return seq * seq
-    if window is None or window >= seq:
-        return seq * (seq + 1) // 2
-    return window * (window + 1) // 2 + (seq - window) * window
+    w = seq if window is None else smaller(window, seq)
+    return w * (w + 1) // 2 + (seq - w) * w
 
 
 def forward(w: Writer, window: int | None) -> None:
@@ -83,7 +93,7 @@ def recompute(w: Writer, window: int | None) -> None:
     _core_row(w, "recompute", window)
 
 
-def _send_before(w: Writer, phase: str) -> None:
+def _send_before(w: Writer, phase: Phase) -> None:
     kind = w.sizes.layout.cp_kind
     if kind in ("ulysses", "usp"):
         _swap(w, phase, "B/dp, S/ring, N/(tp,ulysses), H", "q")
@@ -99,21 +109,33 @@ def ring_size(s: Sizes) -> Num:
     return s.layout.cp // s.layout.ulysses
 
 
+def is_flash(s: Sizes) -> bool:
+    """Whether the kernel leaves the masked half of the scores out and keeps none of them."""
+    return s.stack.attention_kernel != "none"
+
+
 def imbalance(s: Sizes, window: int | None) -> Num:
-    """Busiest rank's pairs over the average: 2 - 1/cp where contiguous chunks meet a causal mask (the last rank sees
-    all), 1 for the balanced maps. A window shorter than a chunk balances contiguous chunks too."""
+    """Busiest rank's pairs over the average. Where contiguous chunks meet a causal mask the last one has most: about 2 - 1/cp
+    times the average without a window, 1 with one no longer than what precedes the chunk. The other maps balance."""
     ranks = ring_size(s)
-    if s.layout.cp_kind != "ring" or window is not None:
+    if s.layout.cp_kind != "ring" or not is_flash(s):
         return 1.0 * (ranks >= 1)
-    return 2.0 - 1.0 / ranks
+    S = s.workload.seq
+    total = score_pairs(S, window)
+    return 1.0 * (total - score_pairs(S - s.seq_local, window)) * ranks / total
 
 
-def _core_row(w: Writer, phase: str, window: int | None) -> None:
+def kv_spread(s: Sizes) -> Num:
+    """Ulysses ranks that get a copy of one kv head, where there are fewer heads than ranks."""
+    return at_least_one(s.layout.ulysses // s.kv_heads)
+
+
+def _core_row(w: Writer, phase: Phase, window: int | None) -> None:
     """Flops 2 pairs N (H + Hv) forward. Backward: 2 pairs N (3 H + 2 Hv) with flash attention, which computes the scores
     again (Dao, arXiv 2307.08691, section 3.1), 2 pairs N (2 H + 2 Hv) without."""
     s = w.sizes
     a, H = s.model.attention, head_dim(s)
-    flash = s.stack.attention_kernel != "none"
+    flash = is_flash(s)
     pairs = 1.0 * score_pairs(s.workload.seq, window, causal=flash) / ring_size(s)
     heads = s.heads // s.layout.ulysses
     elements = s.layout.mb * pairs * heads
@@ -122,29 +144,35 @@ def _core_row(w: Writer, phase: str, window: int | None) -> None:
     output = s.bytes(out)
     if phase == "backward_input":
         width = (3 if flash else 2) * H + 2 * a.v_head_dim
-        read, write, saves = 2 * moved + 2 * output, moved, ()
+        read, write = 2 * moved + 2 * output, moved
     else:
         width, read, write = H + a.v_head_dim, moved, output
-        saves = (
-            ("attention_statistics", s.tokens * s.heads * s.stat_bytes),
-            ("attention_output", output * (s.layout.ulysses > 1)),
-            ("scores", elements * s.act_bytes),
-            ("dropout_masks", elements * (1 + s.act_bytes)),
-        )
     if not flash:
         traffic = elements * SCORE_TRAFFIC_BYTES
         read, write = read + traffic, write + traffic
-    if phase == "recompute":
-        saves = ()
-    w.attention(phase, names.CORE, q, out, 2.0 * elements * width, imbalance(s, window), s.seq_local * s.layout.ulysses, read, write, saves,  # type: ignore[arg-type]
+    saves = _core_saves(s, elements, output) if phase == "forward" else ()
+    w.attention(phase, names.CORE, q, out, 2.0 * elements * width, imbalance(s, window), s.seq_local * s.layout.ulysses, read, write, saves,
                 why="each rank attends with its own heads over the keys that its queries may see")  # fmt: skip
 
 
-def _ring(w: Writer, phase: str) -> None:
+def _core_saves(s: Sizes, elements: Num, output: Num) -> Saves:
+    """Beside q, k and v: one statistic per query and head; what ulysses swapped in and not yet out; without flash attention
+    the softmax, its dropout mask and its dropped copy, 5 a s^2 b bytes in 16 bit (Korthikanti et al., arXiv 2205.05198, 4.1).
+    """
+    return (
+        ("attention_statistics", s.tokens * s.heads * s.stat_bytes * is_flash(s)),
+        ("attention_output", output * (s.layout.ulysses > 1)),
+        ("qkv", key_value_bytes(s) * (kv_spread(s) - 1)),
+        ("scores", elements * s.act_bytes),
+        ("dropout_masks", elements * (1 + s.act_bytes)),
+    )
+
+
+def _ring(w: Writer, phase: Phase) -> None:
     s = w.sizes
     ranks = ring_size(s)
     tensor = s.tensor("B/dp, S/ring, K/(tp,ulysses), H+Hv")
-    w.exchange(phase, names.CORE, "ring", ranks, tensor, ranks - 1, names.CORE,  # type: ignore[arg-type]
+    w.exchange(phase, names.CORE, "ring", ranks, tensor, ranks - 1, names.CORE,
                "queries stay, keys and values travel: each step passes one chunk on")  # fmt: skip
 
 
@@ -156,9 +184,9 @@ def _ring_gradients(w: Writer) -> None:
                "the gradients of a chunk's keys and values gather summands on their way home")  # fmt: skip
 
 
-def _gather(w: Writer, phase: str) -> None:
+def _gather(w: Writer, phase: Phase) -> None:
     s = w.sizes
-    w.move(phase, names.CORE, s.tensor("B/dp, S/cp, K/tp, H+Hv"), s.tensor("B/dp, S, K/tp, H+Hv"), s.layout.cp,  # type: ignore[arg-type]
+    w.move(phase, names.CORE, s.tensor("B/dp, S/cp, K/tp, H+Hv"), s.tensor("B/dp, S, K/tp, H+Hv"), s.layout.cp,
            why="every query chunk needs the keys and values of the whole sequence")  # fmt: skip
 
 
@@ -168,24 +196,22 @@ def _scatter_gradients(w: Writer) -> None:
            s.layout.cp, why="each rank has a summand of every key's and value's gradient")  # fmt: skip
 
 
-def _swap(w: Writer, phase: str, dims: str, what: str, back: bool = False) -> None:
+def _swap(w: Writer, phase: Phase, dims: str, what: str, back: bool = False) -> None:
     """One all_to_all over the ulysses ranks; the payload is the same on both sides of it."""
     s = w.sizes
     tensor = s.tensor(dims)
     whole = s.tensor(dims.replace("S/ring", "S/cp").replace("N/(tp,ulysses)", "N/tp"))
     before, after = (tensor, whole) if back else (whole, tensor)
-    w.collective(phase, names.CORE, "all_to_all", "ulysses", s.layout.ulysses, s.bytes(tensor), before, after,  # type: ignore[arg-type]
+    w.collective(phase, names.CORE, "all_to_all", "ulysses", s.layout.ulysses, s.bytes(tensor), before, after,
                  why=f"{what}: the cut moves from {'heads to sequence' if back else 'sequence to heads'}")  # fmt: skip
 
 
-def _swap_key_value(w: Writer, phase: str, what: str) -> None:
+def _swap_key_value(w: Writer, phase: Phase, what: str) -> None:
     """k and v packed; a kv head that has to serve several ranks travels to each of them."""
     s = w.sizes
-    heads = s.kv_heads * at_least_one(s.layout.ulysses // s.kv_heads)
-    width = head_dim(s) + s.model.attention.v_head_dim
-    payload = s.tokens * heads * width * s.act_bytes
+    payload = key_value_bytes(s) * kv_spread(s)
     before, after = s.tensor("B/dp, S/cp, K/tp, H+Hv"), s.tensor("B/dp, S/ring, K/(tp,ulysses), H+Hv")
     if phase == "backward_input":
         before, after = after, before
-    w.collective(phase, names.CORE, "all_to_all", "ulysses", s.layout.ulysses, payload, before, after,  # type: ignore[arg-type]
+    w.collective(phase, names.CORE, "all_to_all", "ulysses", s.layout.ulysses, payload, before, after,
                  why=f"{what}, packed: the cut moves between sequence and heads")  # fmt: skip

@@ -7,8 +7,9 @@ Without a query latent, q is projected from the stream itself and Cq = D.
 
 from __future__ import annotations
 
+from meshwright.ledger.blocks import attention_core as core
 from meshwright.ledger.blocks import pairs
-from meshwright.ledger.writer import Writer
+from meshwright.ledger.writer import Saves, Writer
 from meshwright.spec import names
 
 
@@ -19,7 +20,7 @@ def project(w: Writer) -> None:
     assert mla is not None
     stream, axes = s.stream_tokens, s.stream_axes
     x = s.tensor(f"B/dp, S/{axes}, D")
-    w_in = (("linear_input", s.bytes(x)),)
+    w_in: Saves = (("linear_input", s.bytes(x)),)
     if mla.q_lora_rank is not None:
         cq = s.tensor(f"B/dp, S/{axes}, Cq")
         w.matmul("forward", names.Q_DOWN, x, cq, stream, mla.q_lora_rank, D, saves=w_in, why="to the query latent; held whole over tp")
@@ -34,7 +35,7 @@ def project(w: Writer) -> None:
     w.matmul("forward", names.Q_UP, s.tensor("B/dp, S/cp, Cq"), q, s.tokens, s.local_shape(q)[2], mla.q_lora_rank or D,
              why="column parallel: each tp rank computes its heads' queries")  # fmt: skip
     w.matmul("forward", names.KV_UP, s.tensor("B/dp, S/cp, Ckv"), kv, s.tokens, s.local_shape(kv)[2], mla.kv_lora_rank,
-             why="column parallel: each tp rank computes its heads' keys and values")  # fmt: skip
+             saves=core.received_unrotated(s), why="column parallel: each tp rank computes its heads' keys and values")  # fmt: skip
 
 
 def project_backward(w: Writer) -> None:

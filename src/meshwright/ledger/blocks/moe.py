@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from meshwright.arithmetic import Num
 from meshwright.ledger.blocks import mlp, norm, pairs
+from meshwright.ledger.rows import Phase
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
 from meshwright.notation import Sharded
@@ -84,16 +85,16 @@ def _route(w: Writer) -> None:
                          why="the balance loss is of the whole micro-batch: loads and mean scores per expert")  # fmt: skip
 
 
-def _send(w: Writer, phase: str, name: str, why: str, counts: bool = False) -> None:
+def _send(w: Writer, phase: Phase, name: str, why: str, counts: bool = False) -> None:
     """The uneven all_to_all over ep, the local permutation before it, and for dispatch the counts that size it."""
     s = w.sizes
     rows = _copies(s)
     size = s.bytes(rows)
-    w.memory(phase, name, rows, rows, 2 * size, 2 * size, why="token copies are sorted by expert, and back")  # type: ignore[arg-type]
+    w.memory(phase, name, rows, rows, 2 * size, 2 * size, why="token copies are sorted by expert, and back")
     if counts:
-        w.collective(phase, name, "all_to_all", "ep", s.layout.ep, 8 * _moe(s).num_experts, s.tensor("E", dtype="int64"),  # type: ignore[arg-type]
+        w.collective(phase, name, "all_to_all", "ep", s.layout.ep, 8 * _moe(s).num_experts, s.tensor("E", dtype="int64"),
                      s.tensor("E", dtype="int64"), why="how many copies each rank will receive for each of its experts")  # fmt: skip
-    w.collective(phase, name, "all_to_all", "ep", s.layout.ep, size, rows, rows, why=why)  # type: ignore[arg-type]
+    w.collective(phase, name, "all_to_all", "ep", s.layout.ep, size, rows, rows, why=why)
 
 
 def _experts(w: Writer) -> None:
@@ -129,14 +130,14 @@ def _expert_shape(s: Sizes) -> tuple[Num, Num, Num]:
     return s.expert_rows / s.local_experts, (2 if s.model.gated else 1) * hidden, hidden
 
 
-def _reduce(w: Writer, phase: str, why: str) -> None:
+def _reduce(w: Writer, phase: Phase, why: str) -> None:
     """Over etp: with sp each rank wants its own copies' sum, without sp all want all."""
     s = w.sizes
     if s.layout.sp:
         wanted, held = s.tensor("X*etp/etp, D"), s.tensor("X*etp, D", partial="etp")
     else:
         wanted, held = s.tensor("X, D"), s.tensor("X, D", partial="etp")
-    w.move(phase, names.EXPERTS, held, wanted, s.layout.etp, why=why)  # type: ignore[arg-type]
+    w.move(phase, names.EXPERTS, held, wanted, s.layout.etp, why=why)
 
 
 def _gathered(s: Sizes) -> tuple[Sharded, Sharded]:

@@ -6,14 +6,15 @@ g-bar with sequence parallelism. DESIGN section 4.1, rows 1 and 2.
 
 from __future__ import annotations
 
+from meshwright.ledger.rows import Phase
 from meshwright.ledger.writer import Writer
 
 
-def enter(w: Writer, name: str, width: str = "D", phase: str = "forward") -> None:
+def enter(w: Writer, name: str, width: str = "D", phase: Phase = "forward") -> None:
     """Before a column-parallel layer: with sp the sequence shards are gathered; without it nothing is sent."""
     s = w.sizes
     if s.layout.sp:
-        w.move(phase, name, s.tensor(f"B/dp, S/(cp,tp), {width}"), s.tensor(f"B/dp, S/cp, {width}"), s.layout.tp,  # type: ignore[arg-type]
+        w.move(phase, name, s.tensor(f"B/dp, S/(cp,tp), {width}"), s.tensor(f"B/dp, S/cp, {width}"), s.layout.tp,
                why="the column-parallel layer needs all tokens of the sequence shards")  # fmt: skip
 
 

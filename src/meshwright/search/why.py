@@ -5,31 +5,33 @@ Every cost is the fastest layout that fits and decides this one thing otherwise,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from meshwright.estimate import Estimate
 from meshwright.search.evaluate import Question
 from meshwright.search.rank import Candidate, Ranking
-from meshwright.search.space import Column
 from meshwright.spec.parameters import parameter_count
-from meshwright.units import format_memory, format_rate, format_seconds
 from meshwright.spec.workload import PRECISIONS
+from meshwright.units import DTYPE_BYTES, format_memory, format_rate, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision: what was chosen and why, and the best layout that chooses otherwise (None: none fits)."""
+    """One decision: what was chosen and why, and the best layout that chooses otherwise.
+
+    Attributes:
+        other: None where no other layout fits, or where the inputs decide and not we (``given``).
+    """
 
     topic: str
     choice: str
     reason: str
-    other: Candidate | None
+    other: Candidate | None = None
+    given: bool = False
 
     def sentence(self, step_s: float) -> str:
         """The decision in words, with its price."""
-        return f"{self.choice}: {self.reason}{_cost(self.other, step_s)}"
+        return f"{self.choice}: {self.reason}{'' if self.given else _cost(self.other, step_s)}"
 
 
 def _cost(other: Candidate | None, step_s: float) -> str:
@@ -47,9 +49,7 @@ def explain_choice(question: Question, ranking: Ranking, winner: Estimate) -> li
     decisions = [_one_gpu(question), _first_tier(question)]
     decisions.append(_tensor(ranking, winner))
     if layout.tp > 1:
-        other = ranking.best(lambda column: column.sp is False and column.tp > 1)
-        reason = "cuts what is saved between the tensor-parallel pairs by tp and sends the same bytes forward"
-        decisions.append(Decision("sp", "sequence parallel on" if layout.sp else "sequence parallel off", reason, _opposite_sp(ranking, layout.sp, other)))
+        decisions.append(_sequence(ranking, winner))
     decisions.append(_across(ranking, winner))
     if question.space.model.moe is not None:
         decisions.append(_experts(ranking, winner))
@@ -59,29 +59,22 @@ def explain_choice(question: Question, ranking: Ranking, winner: Estimate) -> li
     return decisions
 
 
-def _opposite_sp(ranking: Ranking, sp: bool, without: Candidate | None) -> Candidate | None:
-    return without if sp else ranking.best(lambda column: column.sp is True)
-
-
 def _one_gpu(question: Question) -> Decision:
     model, device = question.space.model, question.cluster.device
     recipe = PRECISIONS[question.space.workload.precision or "bf16"]
-    per_parameter = 2 + 2 + recipe.state_bytes if recipe.name == "bf16" else 16
+    weight, gradient = int(DTYPE_BYTES[recipe.weight]), int(DTYPE_BYTES[recipe.gradient])
+    per_parameter = weight + gradient + recipe.state_bytes
     need = parameter_count(model) * per_parameter
     holds = need <= question.memory_fraction * device.memory_bytes
     reason = (
         f"weights, gradients and Adam state are {per_parameter} bytes x {parameter_count(model) / 1e9:.1f}B parameters = "
         f"{format_memory(need)}; one {device.name} has {format_memory(device.memory_bytes)}"
     )
-    return Decision("one GPU", "one GPU holds the state" if holds else "one GPU cannot hold it", reason, _NOTHING)
-
-
-_NOTHING = Candidate(layout=None, step_s=float("nan"), peak_bytes=float("nan"))  # type: ignore[arg-type]
-"""Marks a fact that has no alternative."""
+    return Decision("one GPU", "one GPU holds the state" if holds else "one GPU cannot hold it", reason, given=True)
 
 
 def _first_tier(question: Question) -> Decision:
-    tiers = [tier for tier in question.cluster.tiers]
+    tiers = question.cluster.tiers
     inner, outer = tiers[0], tiers[min(1, len(tiers) - 1)]
     ratio = inner.loaded_bandwidth_bytes_per_s / outer.loaded_bandwidth_bytes_per_s
     choice = f"{inner.name} joins {inner.size} GPUs" if inner.size else f"one tier, {inner.name}"
@@ -89,13 +82,20 @@ def _first_tier(question: Question) -> Decision:
         f"{format_rate(inner.bandwidth_bytes_per_s)} per direction and GPU inside, {format_rate(outer.bandwidth_bytes_per_s)} beyond: "
         f"what is exposed costs {ratio:.0f} times more across nodes"
     )
-    return Decision("first tier", choice, reason, _NOTHING)
+    return Decision("first tier", choice, reason, given=True)
 
 
 def _tensor(ranking: Ranking, winner: Estimate) -> Decision:
     tp = winner.layout.tp
     reason = f"its collectives are exposed for {_share(winner, 'tp_s')} of the step" if tp > 1 else "no layer needs to be cut"
     return Decision("tp", f"tp={tp}", reason, ranking.best(lambda column: column.tp != tp))
+
+
+def _sequence(ranking: Ranking, winner: Estimate) -> Decision:
+    sp = winner.layout.sp
+    reason = "what is saved between the tensor-parallel pairs is cut by tp, for the same bytes forward" if sp else "nothing needs the memory"
+    other = ranking.best(lambda column: False if column.sp == sp else column.tp > 1)
+    return Decision("sp", f"sequence parallel {'on' if sp else 'off'}", reason, other)
 
 
 def _across(ranking: Ranking, winner: Estimate) -> Decision:
@@ -127,8 +127,8 @@ def _sharding(ranking: Ranking, winner: Estimate) -> Decision:
     layout = winner.layout
     name = f"zero={layout.zero}" + (f":{layout.zero_variant}" if layout.zero_variant else "")
     reason = f"state over {layout.dp_shard * layout.cp} ranks, {_share(winner, 'dp_s')} of the step exposed"
-    same: Callable[[Column], Any] = lambda column: (column.zero, column.zero_variant) != (layout.zero, layout.zero_variant)
-    return Decision("zero", f"{name} dp={layout.dp_replicate}x{layout.dp_shard}", reason, ranking.best(same))
+    other = ranking.best(lambda column: (column.zero, column.zero_variant) != (layout.zero, layout.zero_variant))
+    return Decision("zero", f"{name} dp={layout.dp_replicate}x{layout.dp_shard}", reason, other)
 
 
 def _recompute(question: Question, ranking: Ranking, winner: Estimate) -> Decision:

@@ -1,0 +1,217 @@
+"""``plan``: search all legal layouts, rank what fits, and say why the first is first.
+
+Finalists are priced by ``estimate`` itself, so that a plan and an estimate of its layout are one number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from meshwright.estimate import MEMORY_FRACTION, Estimate, estimate
+from meshwright.search.constraints import Condition, parse_constraints
+from meshwright.search.evaluate import Found, Question
+from meshwright.search.parallel import evaluate_all
+from meshwright.search.rank import Candidate, Ranking
+from meshwright.search.runs_on import FRAMEWORKS, expressible, runs_on
+from meshwright.search.space import Space
+from meshwright.search.why import Decision, explain_choice, in_words
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.rules import check
+from meshwright.spec.stack import DEFAULT_STACK, STACKS
+from meshwright.spec.workload import Training
+
+NEAR_TIE = 0.01
+"""Plans within one percent are a near-tie: no estimate tells them apart (docs/validation.md)."""
+
+FRONT_LENGTH = 10
+
+Progress = Callable[[int, int, Found], None]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One plan of the answer."""
+
+    estimate: Estimate
+    runs_on: tuple[str, ...]
+    why: str
+    near_tie: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 7, and what the estimate has beside them."""
+        return {**self.estimate.as_json(), "why": self.why, "runs_on": list(self.runs_on), "near_tie": self.near_tie}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run of so many tokens at the pace of the first plan."""
+
+    tokens: int
+    steps: int
+    days: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """What overshoots least where nothing fits, and what would make it fit."""
+
+    layout: Layout
+    memory_bytes: int
+    allowed_bytes: int
+    would_fit: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "layout": str(self.layout), "over_bytes": self.memory_bytes - self.allowed_bytes}
+
+
+@dataclass(frozen=True)
+class PlanAnswer:
+    """The answer of ``plan``.
+
+    Attributes:
+        plans: the fastest, best first. best_by_stack: for each framework its fastest, priced as that framework runs it.
+        front: (layout, step_s, memory_bytes) that nothing beats in both.
+        enumerated: legal layouts of the space. evaluated: priced, or rejected by the memory formula.
+    """
+
+    plans: list[Ranked]
+    best_by_stack: dict[str, Ranked]
+    front: list[Candidate]
+    decisions: list[Decision]
+    enumerated: int
+    evaluated: int
+    feasible: int
+    seconds: float
+    run: Run | None = None
+    nearest: Nearest | None = None
+    gpus: int = 0
+    assumed: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 7."""
+        counts = {"enumerated": self.enumerated, "evaluated": self.evaluated, "feasible": self.feasible, "seconds": self.seconds}
+        if self.nearest is not None:
+            return {"plans": [], "nearest": self.nearest.as_json(), **counts}
+        front = [{"layout": str(c.layout), "step_s": c.step_s, "memory_bytes": int(c.peak_bytes)} for c in self.front]
+        return {
+            "plans": [ranked.as_json() for ranked in self.plans],
+            "best_by_stack": {name: ranked.as_json() for name, ranked in self.best_by_stack.items()},
+            "pareto": front,
+            "run": None if self.run is None else vars(self.run),
+            **counts,
+        }
+
+
+def plan(
+    model: Model, cluster: Cluster, workload: Training, gpus: int, stack: str | None = None,
+    memory_fraction: float = MEMORY_FRACTION, constraints: Iterable[str] = (), top: int = 5, tokens: int | None = None,
+    vocab_pad: int = 1, progress: Progress | None = None,
+) -> PlanAnswer:  # fmt: skip
+    """Search every legal layout of a model on a number of GPUs.
+
+    Args:
+        stack: price as this stack runs, and only what its framework can express; None for all, priced as DEFAULT_STACK.
+        constraints: e.g. ``["tp<=8", "pp=1"]`` (search/constraints.py). top: plans to return.
+        tokens: of a whole training run, for days and GPU-hours.
+
+    Raises:
+        InputError: a constraint that is not of the form.
+    """
+    started = time.perf_counter()
+    wanted = _wanted(model, parse_constraints(constraints), stack)
+    question = Question(Space(model, workload, gpus, vocab_pad), cluster, STACKS[stack or DEFAULT_STACK], memory_fraction, wanted)
+    found = evaluate_all(question, progress)
+    if not found.segments:
+        nearest = _nearest(question, found)
+        return PlanAnswer([], {}, [], [], found.enumerated, found.evaluated, 0, time.perf_counter() - started, nearest=nearest, gpus=gpus)
+    ranking = Ranking(found)
+    priced = [_price(question, candidate.layout) for candidate in ranking.top(top)]
+    decisions = explain_choice(question, ranking, priced[0])
+    why = in_words(decisions, priced[0].step_s)
+    plans = [_ranked(model, each, why if each is priced[0] else _against(each, priced[0]), priced[0].step_s) for each in priced]
+    by_stack = {} if stack else _best_by_stack(question, ranking, priced[0].step_s)
+    return PlanAnswer(
+        plans, by_stack, _thin(ranking.front()), decisions, found.enumerated, found.evaluated, found.feasible,
+        time.perf_counter() - started, run=_run(tokens, workload, priced[0], gpus), gpus=gpus, assumed=priced[0].assumed,
+    )  # fmt: skip
+
+
+def _wanted(model: Model, constraint: Condition, stack: str | None) -> Condition:
+    framework = stack if stack in FRAMEWORKS else None
+    if framework is None:
+        return constraint
+    return lambda column: constraint(column) & expressible(framework, column, model)  # type: ignore[arg-type]
+
+
+def _price(question: Question, layout: Layout) -> Estimate:
+    space = question.space
+    found = estimate(space.model, question.cluster, space.workload, layout, question.stack, question.memory_fraction)
+    return replace(found, warnings=check(space.model, space.workload, layout, question.cluster, space.gpus))
+
+
+def _ranked(model: Model, each: Estimate, why: str, best_s: float) -> Ranked:
+    return Ranked(each, runs_on(each.layout, model), why, each.step_s <= best_s * (1 + NEAR_TIE))
+
+
+def _against(each: Estimate, best: Estimate) -> str:
+    """What makes a plan slower than the first: the parts of the step that grew, the largest first."""
+    grown = sorted(((each.parts[part] - best.parts[part], part) for part in each.parts), reverse=True)
+    slower = 100 * (each.step_s / best.step_s - 1)
+    causes = [f"{part.removesuffix('_s')} +{1e3 * more:.0f} ms" for more, part in grown if more > 0.001 * best.step_s][:3]
+    return f"+{slower:.2f} % against the first" + (f": {', '.join(causes)}" if causes else "")
+
+
+def _best_by_stack(question: Question, ranking: Ranking, best_s: float) -> dict[str, Ranked]:
+    """The fastest that each framework can express, priced with its own kernels and overlap; of a few, the first that fits."""
+    model = question.space.model
+    best: dict[str, Ranked] = {}
+    for framework in FRAMEWORKS:
+        own = replace(question, stack=STACKS[framework])
+        for candidate in ranking.top(20, lambda column, name=framework: expressible(name, column, model)):  # type: ignore[misc]
+            priced = _price(own, candidate.layout)
+            if priced.fits:
+                best[framework] = _ranked(model, priced, "", best_s)
+                break
+    return best
+
+
+def _thin(front: list[Candidate]) -> list[Candidate]:
+    """At most FRONT_LENGTH points, both ends kept."""
+    if len(front) <= FRONT_LENGTH:
+        return front
+    last = len(front) - 1
+    return [front[round(index * last / (FRONT_LENGTH - 1))] for index in range(FRONT_LENGTH)]
+
+
+def _run(tokens: int | None, workload: Training, best: Estimate, gpus: int) -> Run | None:
+    if tokens is None:
+        return None
+    steps = -(-tokens // (workload.batch * workload.seq))
+    seconds = steps * best.step_s
+    return Run(tokens, steps, seconds / 86_400, seconds * gpus / 3_600)
+
+
+def _nearest(question: Question, found: Found) -> Nearest | None:
+    """How far off the nearest layout is, and which change makes something fit: more GPUs, or more memory."""
+    if found.nearest is None:
+        return None
+    column, index, peak = found.nearest
+    device = question.cluster.device
+    allowed = int(question.memory_fraction * device.memory_bytes) - device.reserved_bytes
+    hints = [f"a device with {(peak + device.reserved_bytes) / question.memory_fraction / 2**30:.0f} GiB"]
+    for factor in (2, 4, 8, 16, 32):
+        gpus = question.space.gpus * factor
+        if question.space.workload.batch % factor == 0 or gpus <= question.space.workload.batch:
+            more = evaluate_all(replace(question, space=replace(question.space, gpus=gpus)))
+            if more.segments:
+                best = Ranking(more).best()
+                assert best is not None
+                hints.insert(0, f"{gpus} GPUs: {best.layout}")
+                break
+    return Nearest(column.layout(index), int(peak), allowed, hints)

@@ -179,6 +179,17 @@ def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num)
     return parts, all_busy
 
 
+def stage_parts(priced: Priced, index: int) -> Parts:
+    """The parts of one stage by itself; what it waits for others is not in them (``bubble_s`` is 0)."""
+    ledger = priced.ledger
+    stage, times = ledger.stage(index), _chunk_times(priced)
+    copies = 2 if ledger.layout.schedule == "dualpipe" else 1
+    mine = [times[chunk.index] for chunk in stage.chunks]
+    parts = _stage_parts(priced, stage, mine, _transfer_s(priced), ledger.micro_batches / copies)
+    end = _stage_end(priced, stage, times)
+    return Parts(*(getattr(parts, name) + getattr(end, name) for name in PART_NAMES))
+
+
 def _pick(better: Num, own: Parts, other: Parts) -> Parts:
     """``own`` where it is better."""
     if not is_array(better):

@@ -39,8 +39,19 @@ def wire_bytes(op: str, payload_bytes: Num, ranks: Num) -> Num:
     return _WIRE[op](payload_bytes, ranks)
 
 
+def wire_formula(op: str) -> str:
+    """The formula of ``wire_bytes(op, ...)`` in words, as its docstring has it: ``(n-1)/n M: n-1 steps, ...``."""
+    return " ".join((_WIRE[op].__doc__ or "").split())
+
+
 def _send(payload_bytes: Num, ranks: Num) -> Num:
+    """M: all of it, to one peer."""
     return payload_bytes
+
+
+def _recv(payload_bytes: Num, ranks: Num) -> Num:
+    """Nothing: the peer sends."""
+    return 0 * payload_bytes
 
 
 _WIRE = {
@@ -50,5 +61,5 @@ _WIRE = {
     "all_to_all": direct_all_to_all_wire_bytes,
     "broadcast": broadcast_wire_bytes,
     "send": _send,
-    "recv": lambda payload_bytes, ranks: 0 * payload_bytes,
+    "recv": _recv,
 }

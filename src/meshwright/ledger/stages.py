@@ -133,8 +133,13 @@ def pipeline(
 
 
 def _chunk(model: Model, start: int, size: int, index: int, chunks: int, recompute: str, limit: int | None) -> Chunk:
-    blocks: Counter[LayerBlock] = Counter()
-    for offset, kind in enumerate(model.layers[start : start + size]):
-        again = recompute if recompute != "full" or limit is None or offset < limit else "none"
-        blocks[LayerBlock(kind, again)] += 1
+    blocks = Counter(layer_blocks(model, start, size, recompute, limit))
     return Chunk(tuple(blocks.items()), index == 0, index == chunks - 1, index, start, size)
+
+
+def layer_blocks(model: Model, start: int, size: int, recompute: str, limit: int | None) -> list[LayerBlock]:
+    """The blocks of a chunk's layers, one by one; ``limit`` recomputes the first layers of the chunk only."""
+    return [
+        LayerBlock(kind, recompute if recompute != "full" or limit is None or offset < limit else "none")
+        for offset, kind in enumerate(model.layers[start : start + size])
+    ]

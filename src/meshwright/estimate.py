@@ -84,7 +84,7 @@ def estimate(
         mfu=per_gpu * flops_per_token(model, workload.seq, mfu_convention) / peak, mfu_convention=mfu_convention,
         tokens_per_s_per_gpu=per_gpu, parts={name: float(value) for name, value in parts.as_dict().items()},
         memory_bytes=int(memory.peak_bytes), reserved_bytes=reserved,
-        fits=fits(memory.peak_bytes, cluster, memory_fraction), bubble_fraction=float(bubble),
+        fits=bool(fits(memory.peak_bytes, cluster, memory_fraction)), bubble_fraction=float(bubble),
         assumed=assumptions(numbers, stack),
     )  # fmt: skip
 

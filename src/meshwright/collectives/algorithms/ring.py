@@ -1,0 +1,47 @@
+"""The ring: every rank sends to its neighbour only; least bytes, most steps.
+
+Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", J. Parallel
+Distrib. Comput. 69 (2009), section 3; their N = our ``ranks`` n, their m = our ``payload_bytes`` M.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.collectives.algorithms.steplist import Quantity, StepList, from_parts, mirrored, one_after_the_other
+
+
+def all_gather(ranks: int) -> StepList:
+    """Step s: rank r passes on chunk r - s, which it got in the step before (its own in step 0)."""
+    rank = np.arange(ranks)
+    return from_parts("all_gather", ranks, ranks, [[(rank, (rank + 1) % ranks, (rank - s) % ranks, False)] for s in range(ranks - 1)])
+
+
+def reduce_scatter(ranks: int) -> StepList:
+    """The all_gather backwards: partial sums travel round the ring and end with their owner."""
+    return mirrored(all_gather(ranks))
+
+
+def all_reduce(ranks: int) -> StepList:
+    """reduce_scatter, then all_gather."""
+    return one_after_the_other("all_reduce", reduce_scatter(ranks), all_gather(ranks))
+
+
+def half_steps(ranks: Quantity) -> Quantity:
+    """Steps of an all_gather or a reduce_scatter: n - 1."""
+    return ranks - 1
+
+
+def half_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+    """Bytes each rank sends in an all_gather or a reduce_scatter of the full tensor M: (n - 1)/n M."""
+    return (ranks - 1) / ranks * payload_bytes
+
+
+def all_reduce_steps(ranks: Quantity) -> Quantity:
+    """2 (n - 1)."""
+    return 2 * (ranks - 1)
+
+
+def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+    """Bytes each rank sends: 2 (n - 1)/n M, the least that any all_reduce without a reducing switch can do (Theorem 1 there)."""
+    return 2 * (ranks - 1) / ranks * payload_bytes

@@ -86,7 +86,8 @@ def depth(ranks: Quantity) -> Quantity:
 
 def all_reduce_steps(ranks: Quantity, pieces: Quantity = PIECES) -> Quantity:
     """2 ceil(log2 n) + pieces - 1, for one tree and for two; 0 for n = 1."""
-    return (2 * depth(ranks) + pieces - 1) * (np.asarray(ranks) > 1)
+    steps: Quantity = (2 * depth(ranks) + pieces - 1) * (np.asarray(ranks) > 1)
+    return steps
 
 
 def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:

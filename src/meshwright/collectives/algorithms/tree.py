@@ -86,13 +86,14 @@ def depth(ranks: Quantity) -> Quantity:
 
 def all_reduce_steps(ranks: Quantity, pieces: Quantity = PIECES) -> Quantity:
     """2 ceil(log2 n) + pieces - 1, for one tree and for two; 0 for n = 1."""
-    steps: Quantity = (2 * depth(ranks) + pieces - 1) * (np.asarray(ranks) > 1)
+    steps: Quantity = np.where(np.asarray(ranks) > 1, 2 * depth(ranks) + pieces - 1, 0.0)
     return steps
 
 
 def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
     """Bytes the busiest rank sends: M up and M down to each of two children, 3 M (n = 2: M, n = 3: 2 M)."""
-    return np.minimum(np.asarray(ranks) - 1, 3) * payload_bytes
+    children_and_parent: Quantity = np.minimum(np.asarray(ranks, dtype=np.float64) - 1, 3)
+    return children_and_parent * payload_bytes
 
 
 def double_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:

@@ -85,6 +85,11 @@ class StepList:
             busiest = np.maximum(busiest, counts.reshape(self.num_steps, self.ranks).max(axis=1, initial=0))
         return busiest
 
+    def rows(self) -> list[tuple[int, int, int, int, bool]]:
+        """The table as plain rows (step, sender, receiver, chunk, reduce), for whoever carries it out."""
+        columns = (self.step, self.sender, self.receiver, self.chunk, self.reduce)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
     def owner(self) -> Ints:
         """The rank that each chunk of an all_gather or reduce_scatter belongs to: int[chunks]."""
         return np.arange(self.chunks) // (self.chunks // self.ranks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Quantity, StepList, from_parts, mirrored, one_after_the_other
+from meshwright.collectives.algorithms.steplist import Quantity, StepList, from_parts, one_after_the_other
 
 
 def all_gather(ranks: int) -> StepList:
@@ -18,8 +18,10 @@ def all_gather(ranks: int) -> StepList:
 
 
 def reduce_scatter(ranks: int) -> StepList:
-    """The all_gather backwards: partial sums travel round the ring and end with their owner."""
-    return mirrored(all_gather(ranks))
+    """Step s: rank r adds to its sum of chunk r - 1 - s what came in, and sends it on; every sum ends with its owner."""
+    rank = np.arange(ranks)
+    steps = [[(rank, (rank + 1) % ranks, (rank - 1 - s) % ranks, True)] for s in range(ranks - 1)]
+    return from_parts("reduce_scatter", ranks, ranks, steps)
 
 
 def all_reduce(ranks: int) -> StepList:

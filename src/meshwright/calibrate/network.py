@@ -16,8 +16,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.arithmetic import Num, smaller
 from meshwright.collectives.algorithms import direct, ring
-from meshwright.collectives.algorithms.steplist import Quantity
 from meshwright.collectives.curve import Curve
 from meshwright.errors import InputError, Mistake
 
@@ -69,15 +69,15 @@ def median_error(errors: Sequence[float]) -> float:
     return float(np.median(np.abs(errors)))
 
 
-def _in_switch_steps(ranks: Quantity) -> Quantity:
-    return np.minimum(np.asarray(ranks, dtype=np.float64) - 1, 1)
+def _in_switch_steps(ranks: Num) -> Num:
+    return smaller(ranks - 1, 1)
 
 
-def _in_switch_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def _in_switch_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     return payload_bytes * _in_switch_steps(ranks)
 
 
-COUNTS: dict[tuple[str, str], tuple[Callable[[Quantity], Quantity], Callable[[Quantity, Quantity], Quantity]]] = {
+COUNTS: dict[tuple[str, str], tuple[Callable[[Num], Num], Callable[[Num, Num], Num]]] = {
     ("all_reduce", "ring"): (ring.all_reduce_steps, ring.all_reduce_wire_bytes),
     ("all_reduce", "in_switch"): (_in_switch_steps, _in_switch_wire_bytes),
     ("all_gather", "ring"): (ring.half_steps, ring.half_wire_bytes),
@@ -87,12 +87,10 @@ COUNTS: dict[tuple[str, str], tuple[Callable[[Quantity], Quantity], Callable[[Qu
 """Steps and wire bytes of what NCCL runs inside a node. In the switch: M up and the sum down, in one step."""
 
 
-def counts(op: str, algorithm: str, payload_bytes: Quantity, ranks: Quantity) -> tuple[Quantity, Quantity, Quantity]:
+def counts(op: str, algorithm: str, payload_bytes: Num, ranks: Num) -> tuple[Num, Num, Num]:
     """(steps, wire_bytes, own_bytes) as a curve takes them."""
     steps, wire_bytes = COUNTS[op, algorithm]
-    own: Quantity = np.zeros_like(np.asarray(payload_bytes, dtype=np.float64))
-    if algorithm != "in_switch":
-        own = payload_bytes / ranks
+    own = 0.0 * payload_bytes if algorithm == "in_switch" else payload_bytes / ranks
     return steps(ranks), wire_bytes(payload_bytes, ranks), own
 
 

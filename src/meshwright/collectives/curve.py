@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Quantity
+from meshwright.arithmetic import Num, where
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,12 @@ class Curve:
     half_bytes: float
     copy_bandwidth_bytes_per_s: float = math.inf
 
-    def efficiency(self, wire_bytes: Quantity) -> Quantity:
+    def efficiency(self, wire_bytes: Num) -> Num:
         """Share of the bandwidth that a message of this size gets: 0 to 1."""
-        wire: Quantity = np.asarray(wire_bytes, dtype=np.float64)
-        return wire / (wire + np.sqrt(self.half_bytes * wire))
+        return wire_bytes / (wire_bytes + np.sqrt(self.half_bytes * wire_bytes))
 
-    def time_s(self, steps: Quantity, wire_bytes: Quantity, own_bytes: Quantity = 0.0) -> Quantity:
+    def time_s(self, steps: Num, wire_bytes: Num, own_bytes: Num = 0.0) -> Num:
         """Seconds of one call; all arguments are numbers or arrays that broadcast. A group of one (steps = 0) costs nothing."""
-        launch: Quantity = np.where(np.asarray(steps) > 0, self.launch_s, 0.0)
-        sent = (wire_bytes + np.sqrt(self.half_bytes * np.asarray(wire_bytes, dtype=np.float64))) / self.bandwidth_bytes_per_s
+        launch = where(steps > 0, self.launch_s, 0.0)
+        sent = (wire_bytes + np.sqrt(self.half_bytes * wire_bytes)) / self.bandwidth_bytes_per_s
         return launch + steps * self.step_latency_s + sent + own_bytes / self.copy_bandwidth_bytes_per_s

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from meshwright.arithmetic import Num
 from meshwright.collectives.algorithms import bruck, direct, halving_doubling, hierarchical, naive, ring, tree
-from meshwright.collectives.algorithms.steplist import OPS, Quantity, StepList
+from meshwright.collectives.algorithms.steplist import OPS, StepList
 
-__all__ = ["OPS", "Algorithm", "Quantity", "StepList", "algorithms"]
+__all__ = ["OPS", "Algorithm", "StepList", "algorithms"]
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Algorithm:
     op: str
     name: str
     build: Callable[[int], StepList]
-    steps: Callable[[Quantity], Quantity]
-    wire_bytes: Callable[[Quantity, Quantity], Quantity]
-    total_bytes: Callable[[Quantity, Quantity], Quantity]
+    steps: Callable[[Num], Num]
+    wire_bytes: Callable[[Num, Num], Num]
+    total_bytes: Callable[[Num, Num], Num]
 
 
 def algorithms(op: str, ranks: int, ranks_per_node: int | None = None) -> tuple[Algorithm, ...]:
@@ -48,7 +49,7 @@ def algorithms(op: str, ranks: int, ranks_per_node: int | None = None) -> tuple[
     return found + _two_levels(op, cast(int, ranks_per_node)) if two_levels else found
 
 
-def _even(wire_bytes: Callable[[Quantity, Quantity], Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
+def _even(wire_bytes: Callable[[Num, Num], Num]) -> Callable[[Num, Num], Num]:
     """Total of an algorithm in which all ranks send the same."""
     return lambda payload_bytes, ranks: ranks * wire_bytes(payload_bytes, ranks)
 
@@ -57,8 +58,8 @@ def _even_algorithm(
     op: str,
     name: str,
     build: Callable[[int], StepList],
-    steps: Callable[[Quantity], Quantity],
-    wire_bytes: Callable[[Quantity, Quantity], Quantity],
+    steps: Callable[[Num], Num],
+    wire_bytes: Callable[[Num, Num], Num],
 ) -> Algorithm:
     return Algorithm(op, name, build, steps, wire_bytes, _even(wire_bytes))
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Part, Quantity, StepList, from_parts, mirrored, one_after_the_other
+from meshwright.arithmetic import Num, ceil_log2, larger
+from meshwright.collectives.algorithms.steplist import Part, StepList, from_parts, mirrored, one_after_the_other
+from meshwright.collectives.volume import ring_all_gather_wire_bytes, ring_all_reduce_wire_bytes
 
 
 def all_gather(ranks: int) -> StepList:
@@ -63,33 +65,29 @@ def _gather(ranks: int, hops: list[tuple[int, np.ndarray]]) -> StepList:
     return from_parts("all_gather", ranks, ranks, steps)
 
 
-def half_steps(ranks: Quantity) -> Quantity:
+def half_steps(ranks: Num) -> Num:
     """Steps of an all_gather or reduce_scatter, and of Bruck's all_to_all: ceil(log2 n)."""
-    return np.ceil(np.log2(ranks))
+    return ceil_log2(ranks)
 
 
-def half_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
-    """Bytes each rank sends in an all_gather or reduce_scatter: (n - 1)/n M, each chunk reaching each rank once."""
-    return (ranks - 1) / ranks * payload_bytes
-
-
-def all_reduce_steps(ranks: Quantity) -> Quantity:
+def all_reduce_steps(ranks: Num) -> Num:
     """2 ceil(log2 n)."""
     return 2 * half_steps(ranks)
 
 
-def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
-    """Bytes each rank sends: 2 (n - 1)/n M."""
-    return 2 * half_wire_bytes(payload_bytes, ranks)
+half_wire_bytes = ring_all_gather_wire_bytes
+"""Bytes each rank sends in an all_gather or reduce_scatter: each chunk reaches each rank once, as on a ring."""
+
+all_reduce_wire_bytes = ring_all_reduce_wire_bytes
+"""Bytes each rank sends: twice that."""
 
 
-def all_to_all_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def all_to_all_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes each rank sends: a block of M/n for every bit set in 1 .. n-1, about M/2 log2 n.
 
     The set bits of all numbers below n at place k are ``n // 2^(k+1) * 2^k + max(0, n mod 2^(k+1) - 2^k)``.
     """
-    n = np.asarray(ranks, dtype=np.float64)
-    ones: Quantity = np.zeros_like(n)
-    for k in range(int(np.ceil(np.log2(n.max(initial=1))))):
-        ones = ones + n // 2 ** (k + 1) * 2**k + np.maximum(0, n % 2 ** (k + 1) - 2**k)
-    return ones / n * payload_bytes
+    ones: Num = 0 * ranks
+    for k in range(int(np.max(ceil_log2(ranks)))):
+        ones = ones + ranks // 2 ** (k + 1) * 2**k + larger(0, ranks % 2 ** (k + 1) - 2**k)
+    return ones * payload_bytes / ranks

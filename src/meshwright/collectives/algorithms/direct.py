@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Part, Quantity, StepList, from_parts, mirrored, one_after_the_other
+from meshwright.arithmetic import Num, smaller
+from meshwright.collectives.algorithms.steplist import Part, StepList, from_parts, mirrored, one_after_the_other
+from meshwright.collectives.volume import direct_all_to_all_wire_bytes
 
 
 def all_to_all(ranks: int) -> StepList:
@@ -51,31 +53,30 @@ def one_shot_all_reduce(ranks: int) -> StepList:
     return from_parts("all_reduce", ranks, 1, [parts] if ranks > 1 else [])
 
 
-def one_step(ranks: Quantity) -> Quantity:
+def one_step(ranks: Num) -> Num:
     """1; 0 for n = 1."""
-    return np.minimum(np.asarray(ranks, dtype=np.float64) - 1, 1)
+    return smaller(ranks - 1, 1)
 
 
-def two_steps(ranks: Quantity) -> Quantity:
+def two_steps(ranks: Num) -> Num:
     """2; 0 for n = 1."""
     return 2 * one_step(ranks)
 
 
-def pairwise_steps(ranks: Quantity) -> Quantity:
+def pairwise_steps(ranks: Num) -> Num:
     """n - 1."""
     return ranks - 1
 
 
-def exchange_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
-    """Bytes each rank sends in an all_to_all, all_gather or reduce_scatter: all but its own nth part, (n - 1)/n M."""
-    return (ranks - 1) / ranks * payload_bytes
+exchange_wire_bytes = direct_all_to_all_wire_bytes
+"""Bytes each rank sends in an all_to_all, all_gather or reduce_scatter: all but its own nth part."""
 
 
-def two_shot_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def two_shot_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes each rank sends: 2 (n - 1)/n M."""
     return 2 * exchange_wire_bytes(payload_bytes, ranks)
 
 
-def one_shot_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def one_shot_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes each rank sends: (n - 1) M, n/2 times a ring's."""
     return (ranks - 1) * payload_bytes

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Part, Quantity, StepList, from_parts
+from meshwright.arithmetic import Num, ceil_log2
+from meshwright.collectives.algorithms.steplist import Ints, Part, StepList, from_parts
 
 
 def all_reduce(ranks: int) -> StepList:
@@ -31,7 +32,7 @@ def all_reduce(ranks: int) -> StepList:
     return from_parts("all_reduce", ranks, power, [*fold, *halve, *double, *unfold])
 
 
-def _halves(active: np.ndarray, level: int, reduce: bool) -> Part:
+def _halves(active: Ints, level: int, reduce: bool) -> Part:
     """Partners differ in bit ``level``; both know the chunks that agree with them in all lower bits.
 
     Halving sends those that agree with the partner in the bit itself; doubling sends those that agree with the sender.
@@ -44,21 +45,22 @@ def _halves(active: np.ndarray, level: int, reduce: bool) -> Part:
     return active[:, None], active[partner][:, None], chunks, reduce
 
 
-def _power(ranks: Quantity) -> Quantity:
-    return 2.0 ** np.floor(np.log2(ranks))
+def _floor_log2(ranks: Num) -> Num:
+    return ceil_log2(ranks + 1) - 1
 
 
-def all_reduce_steps(ranks: Quantity) -> Quantity:
+def all_reduce_steps(ranks: Num) -> Num:
     """2 log2 n; for other n 2 floor(log2 n) + 2, the fold and the unfold."""
-    return 2 * np.floor(np.log2(ranks)) + 2 * (_power(ranks) < ranks)
+    levels = _floor_log2(ranks)
+    return 2 * levels + 2 * (2**levels < ranks)
 
 
-def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def all_reduce_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes the busiest rank sends: 2 (p - 1)/p M, and M more to hand the sum to a folded rank."""
-    power = _power(ranks)
-    return (2 * (power - 1) / power + (power < ranks)) * payload_bytes
+    power = 2 ** _floor_log2(ranks)
+    return 2 * (power - 1) * payload_bytes / power + (power < ranks) * payload_bytes
 
 
-def all_reduce_total_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def all_reduce_total_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Summed over ranks: 2 (p - 1) M + 2 (n - p) M = 2 (n - 1) M, the same as a ring."""
     return 2 * (ranks - 1) * payload_bytes

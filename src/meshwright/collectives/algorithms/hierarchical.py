@@ -11,9 +11,11 @@ section 4.3: 2DH). By rail: NVIDIA's PXN (blog "Doubling all2all performance wit
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from meshwright.arithmetic import Num, ceil_div, smaller
 from meshwright.collectives.algorithms import ring
-from meshwright.collectives.algorithms.steplist import Part, Quantity, StepList, from_parts, one_after_the_other, placed
+from meshwright.collectives.algorithms.steplist import Ints, Part, StepList, from_parts, one_after_the_other, placed
 
 
 def nodes_of(ranks: int, ranks_per_node: int) -> int:
@@ -35,19 +37,19 @@ def all_reduce(ranks: int, ranks_per_node: int) -> StepList:
     return one_after_the_other("all_reduce", scatter, across, gather)
 
 
-def all_reduce_steps(ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def all_reduce_steps(ranks: Num, ranks_per_node: Num) -> Num:
     """2 (l - 1) in the node and 2 (g - 1) across."""
-    return 2 * (ranks_per_node - 1) + 2 * (ranks / ranks_per_node - 1)
+    return 2 * (ranks_per_node - 1) + 2 * (ranks // ranks_per_node - 1)
 
 
-def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def all_reduce_wire_bytes(payload_bytes: Num, ranks: Num, ranks_per_node: Num) -> Num:
     """Bytes each rank sends: 2 (l - 1)/l M in the node and 2 (g - 1)/g M/l across, together a ring's 2 (n - 1)/n M."""
     return 2 * (ranks_per_node - 1) / ranks_per_node * payload_bytes + all_reduce_across_bytes(payload_bytes, ranks, ranks_per_node)
 
 
-def all_reduce_across_bytes(payload_bytes: Quantity, ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def all_reduce_across_bytes(payload_bytes: Num, ranks: Num, ranks_per_node: Num) -> Num:
     """Bytes each rank sends to another node: 2 (g - 1)/g M/l; a flat ring sends 2 (n - 1)/n M, from one rank of the node."""
-    nodes = ranks / ranks_per_node
+    nodes = ranks // ranks_per_node
     return 2 * (nodes - 1) / nodes * payload_bytes / ranks_per_node
 
 
@@ -91,48 +93,48 @@ def all_to_all(ranks: int, ranks_per_node: int) -> StepList:
     return from_parts("all_to_all", ranks, ranks * ranks, steps)
 
 
-def _where(moves: np.ndarray, sender: np.ndarray, receiver: np.ndarray, chunk: np.ndarray) -> Part:
+def _where(moves: NDArray[np.bool_], sender: Ints, receiver: Ints, chunk: Ints) -> Part:
     chosen, senders, receivers = np.broadcast_arrays(moves & (chunk >= 0), sender, receiver)[:3]
     return senders[chosen], receivers[chosen], chunk[chosen], False
 
 
-def rail_steps(ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def rail_steps(ranks: Num, ranks_per_node: Num) -> Num:
     """l - 1 in the node and g - 1 across."""
-    return ranks_per_node - 1 + ranks / ranks_per_node - 1
+    return ranks_per_node - 1 + ranks // ranks_per_node - 1
 
 
-def rail_wire_bytes(payload_bytes: Quantity, ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def rail_wire_bytes(payload_bytes: Num, ranks: Num, ranks_per_node: Num) -> Num:
     """Bytes each rank sends: (l - 1)/l M in the node, (g - 1)/g M across."""
     return (ranks_per_node - 1) / ranks_per_node * payload_bytes + rail_across_bytes(payload_bytes, ranks, ranks_per_node)
 
 
-def rail_across_bytes(payload_bytes: Quantity, ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def rail_across_bytes(payload_bytes: Num, ranks: Num, ranks_per_node: Num) -> Num:
     """Bytes each rank sends to other nodes: (g - 1)/g M, the same as flat; only the number of messages falls."""
-    nodes = ranks / ranks_per_node
+    nodes = ranks // ranks_per_node
     return (nodes - 1) / nodes * payload_bytes
 
 
-def all_to_all_steps(ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def all_to_all_steps(ranks: Num, ranks_per_node: Num) -> Num:
     """l - 1 to the carriers, ceil((g - 1)/l) across, l - 1 from the carriers (none on a single node)."""
-    nodes = ranks / ranks_per_node
-    ways = 1 + np.minimum(nodes - 1, 1)
-    return ways * (ranks_per_node - 1) + np.ceil((nodes - 1) / ranks_per_node)
+    nodes = ranks // ranks_per_node
+    ways = 1 + smaller(nodes - 1, 1)
+    return ways * (ranks_per_node - 1) + ceil_div(nodes - 1, ranks_per_node)
 
 
-def all_to_all_wire_bytes(payload_bytes: Quantity, ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def all_to_all_wire_bytes(payload_bytes: Num, ranks: Num, ranks_per_node: Num) -> Num:
     """Bytes the busiest rank sends; it carries q = ceil((g - 1)/l) node pairs of l^2 blocks.
 
     In blocks of M/n: l - 1 to its own node, (g - 1 - q) l to other carriers, q l^2 across, and of what it received
     q l (l - 1) onwards.
     """
-    local, nodes = ranks_per_node, ranks / ranks_per_node
-    q = np.ceil((nodes - 1) / local)
+    local, nodes = ranks_per_node, ranks // ranks_per_node
+    q = ceil_div(nodes - 1, local)
     blocks = local - 1 + (nodes - 1 - q) * local + q * local**2 + q * local * (local - 1)
     return blocks / ranks * payload_bytes
 
 
-def all_to_all_total_bytes(payload_bytes: Quantity, ranks: Quantity, ranks_per_node: Quantity) -> Quantity:
+def all_to_all_total_bytes(payload_bytes: Num, ranks: Num, ranks_per_node: Num) -> Num:
     """Summed over ranks: per node l (l - 1) blocks stay, and each of (g - 1) node pairs moves l^2 - l, l^2 and l^2 - l."""
-    local, nodes = ranks_per_node, ranks / ranks_per_node
+    local, nodes = ranks_per_node, ranks // ranks_per_node
     blocks = nodes * (local * (local - 1) + (nodes - 1) * (3 * local**2 - 2 * local))
     return blocks / ranks * payload_bytes

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Part, Quantity, StepList, from_parts, mirrored
+from meshwright.arithmetic import Num
+from meshwright.collectives.algorithms.steplist import Part, StepList, from_parts, mirrored
 
 
 def all_reduce(ranks: int) -> StepList:
@@ -30,31 +31,31 @@ def reduce_scatter(ranks: int) -> StepList:
     return mirrored(all_gather(ranks))
 
 
-def steps(ranks: Quantity) -> Quantity:
+def steps(ranks: Num) -> Num:
     """2 (n - 1), for each of the three."""
     return 2 * (ranks - 1)
 
 
-def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def all_reduce_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes the root sends: (n - 1) M; every other rank sends M."""
     return (ranks - 1) * payload_bytes
 
 
-def all_gather_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def all_gather_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes the root sends: n - 1 chunks of M/n to each of n - 1 ranks."""
     return (ranks - 1) ** 2 / ranks * payload_bytes
 
 
-def reduce_scatter_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def reduce_scatter_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes each rank sends, (n - 1)/n M; it is the root's (n - 1)^2/n M to *receive* that take the time."""
     return (ranks - 1) / ranks * payload_bytes
 
 
-def all_reduce_total_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def all_reduce_total_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Summed over ranks: 2 (n - 1) M, the same as a ring's. Only the spread is bad."""
     return 2 * (ranks - 1) * payload_bytes
 
 
-def half_total_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def half_total_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Summed over ranks, all_gather or reduce_scatter: (n - 1) M."""
     return (ranks - 1) * payload_bytes

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Quantity, StepList, from_parts, one_after_the_other
+from meshwright.arithmetic import Num
+from meshwright.collectives.algorithms.steplist import StepList, from_parts, one_after_the_other
+from meshwright.collectives.volume import ring_all_gather_wire_bytes, ring_all_reduce_wire_bytes
 
 
 def all_gather(ranks: int) -> StepList:
@@ -29,21 +31,18 @@ def all_reduce(ranks: int) -> StepList:
     return one_after_the_other("all_reduce", reduce_scatter(ranks), all_gather(ranks))
 
 
-def half_steps(ranks: Quantity) -> Quantity:
+def half_steps(ranks: Num) -> Num:
     """Steps of an all_gather or a reduce_scatter: n - 1."""
     return ranks - 1
 
 
-def half_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
-    """Bytes each rank sends in an all_gather or a reduce_scatter of the full tensor M: (n - 1)/n M."""
-    return (ranks - 1) / ranks * payload_bytes
-
-
-def all_reduce_steps(ranks: Quantity) -> Quantity:
+def all_reduce_steps(ranks: Num) -> Num:
     """2 (n - 1)."""
     return 2 * (ranks - 1)
 
 
-def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
-    """Bytes each rank sends: 2 (n - 1)/n M, the least that any all_reduce without a reducing switch can do (Theorem 1 there)."""
-    return 2 * (ranks - 1) / ranks * payload_bytes
+half_wire_bytes = ring_all_gather_wire_bytes
+"""Bytes each rank sends in an all_gather or a reduce_scatter of the full tensor M."""
+
+all_reduce_wire_bytes = ring_all_reduce_wire_bytes
+"""Bytes each rank sends; the least that any all_reduce without a reducing switch can do (Theorem 1 there)."""

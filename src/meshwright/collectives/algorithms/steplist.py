@@ -14,13 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-Quantity = float | NDArray[np.floating[Any]]
-"""A number or an array of numbers: the formulas of this package take one group or a million."""
 
 Ints = NDArray[np.int64]
 Part = tuple[ArrayLike, ArrayLike, ArrayLike, bool]

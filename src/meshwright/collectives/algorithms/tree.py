@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.collectives.algorithms.steplist import Ints, Part, Quantity, StepList, from_parts
+from meshwright.arithmetic import Num, ceil_log2, smaller, where
+from meshwright.collectives.algorithms.steplist import Ints, Part, StepList, from_parts
 
 PIECES = 4
 """Pieces each tree's payload is cut into, if not said otherwise: enough to show the pipeline, few enough to read."""
@@ -79,28 +80,21 @@ def _along(ranks: int, places: list[Ints], pieces: int) -> StepList:
     return from_parts("all_reduce", ranks, len(places) * pieces, steps)
 
 
-def depth(ranks: Quantity) -> Quantity:
-    """Edges on the longest way to the root: ceil(log2 n)."""
-    return np.ceil(np.log2(ranks))
+def all_reduce_steps(ranks: Num, pieces: Num = PIECES) -> Num:
+    """2 ceil(log2 n) + pieces - 1, for one tree and for two: down to the deepest leaf and up; 0 for n = 1."""
+    return where(ranks > 1, 2 * ceil_log2(ranks) + pieces - 1, 0)
 
 
-def all_reduce_steps(ranks: Quantity, pieces: Quantity = PIECES) -> Quantity:
-    """2 ceil(log2 n) + pieces - 1, for one tree and for two; 0 for n = 1."""
-    steps: Quantity = np.where(np.asarray(ranks) > 1, 2 * depth(ranks) + pieces - 1, 0.0)
-    return steps
-
-
-def all_reduce_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def all_reduce_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes the busiest rank sends: M up and M down to each of two children, 3 M (n = 2: M, n = 3: 2 M)."""
-    children_and_parent: Quantity = np.minimum(np.asarray(ranks, dtype=np.float64) - 1, 3)
-    return children_and_parent * payload_bytes
+    return smaller(ranks - 1, 3) * payload_bytes
 
 
-def double_wire_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def double_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Bytes the busiest rank sends: 3/2 M as an inner node and 1/2 M as a leaf, 2 M (n = 2: M, n = 3: 3/2 M)."""
-    return np.where(np.asarray(ranks) > 1, np.minimum(ranks, 4) / 2, 0) * payload_bytes
+    return where(ranks > 1, smaller(ranks, 4), 0) * payload_bytes / 2
 
 
-def total_bytes(payload_bytes: Quantity, ranks: Quantity) -> Quantity:
+def total_bytes(payload_bytes: Num, ranks: Num) -> Num:
     """Summed over ranks: every edge carries M up and M down, 2 (n - 1) M, the same as a ring."""
     return 2 * (ranks - 1) * payload_bytes

@@ -10,16 +10,15 @@ algorithm = "ring"
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from meshwright.collectives.curve import Curve
-from meshwright.errors import InputError, Mistake, Mistakes
+from meshwright.errors import InputError, Mistake, Mistakes, did_you_mean
+from meshwright.spec.files import parse_toml, read_text
+from meshwright.spec.tables import Table
 
 FOLDER = Path(__file__).parent.parent / "catalog" / "network"
-_CONSTANTS = tuple(field.name for field in fields(Curve))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,71 +49,46 @@ def catalog_names() -> tuple[str, ...]:
 
 def catalog_curves(name: str) -> tuple[MeasuredCurve, ...]:
     """The measured curves of a network of the catalog. Raises InputError for a name that is not there."""
-    if name not in catalog_names():
-        raise InputError([Mistake("", "network", name, ", ".join(catalog_names()), problem="is not in the catalog")])
+    names = catalog_names()
+    if name not in names:
+        raise InputError([Mistake("catalog", "network", name, ", ".join(names), did_you_mean(name, names), "is not in the catalog")])
     file = FOLDER / f"{name}.toml"
-    return read_curves(file.read_text(encoding="utf-8"), file.name)
+    return read_curves(read_text(file, "a network table"), str(file))
 
 
 def read_curves(text: str, file: str) -> tuple[MeasuredCurve, ...]:
     """Curves from the text of a table. Raises InputError with all mistakes; ``file`` is how they name it."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError([Mistake(file, "", None, "TOML", problem=f"cannot be read: {error}")]) from error
-    found: list[MeasuredCurve] = []
+    values = parse_toml(text, file)
     with Mistakes.of(file) as mistakes:
-        rows = table.get("curve", [])
-        if not isinstance(rows, list) or not rows:
-            mistakes.add("curve", None, "one [[curve]] or more", problem="is missing")
-            rows = []
-        for index, row in enumerate(rows):
-            curve = _read_curve(row, f"curve[{index}]", mistakes)
-            if curve is not None:
-                found.append(curve)
-    return tuple(found)
+        table = Table(values, mistakes)
+        table.text("name")
+        curves = tuple(_read_curve(row) for row in table.tables("curve"))
+        table.refuse_unread()
+    return curves
 
 
-def _read_curve(row: Mapping[str, object], key: str, mistakes: Mistakes) -> MeasuredCurve | None:
-    before = len(mistakes.found)
-    constants = {name: _number(row, name, key, mistakes, math.inf if name == "copy_bandwidth_bytes_per_s" else None) for name in _CONSTANTS}
-    known = {*_CONSTANTS, "op", "algorithm", "nodes", "ranks", "payload_bytes", "points", "median_error", "left_out_error", "source"}
-    for name in row:
-        if name not in known:
-            mistakes.add(f"{key}.{name}", row[name], ", ".join(sorted(known)), problem="is not a known key")
-    ranks, sizes = row.get("ranks"), row.get("payload_bytes")
-    if not (isinstance(ranks, list) and ranks and all(isinstance(n, int) and n > 1 for n in ranks)):
-        mistakes.add(f"{key}.ranks", ranks, "a list of group sizes of 2 or more")
-    if not (isinstance(sizes, list) and len(sizes) == 2 and all(isinstance(n, int | float) and n > 0 for n in sizes)):
-        mistakes.add(f"{key}.payload_bytes", sizes, "[smallest, largest], in bytes")
-    for name in ("op", "algorithm"):
-        if not isinstance(row.get(name), str):
-            mistakes.add(f"{key}.{name}", row.get(name), "a text")
-    median = _number(row, "median_error", key, mistakes, None)
-    if len(mistakes.found) > before:
-        return None
-    assert isinstance(ranks, list) and isinstance(sizes, list)
-    left_out = _number(row, "left_out_error", key, mistakes, math.nan)
-    return MeasuredCurve(
-        op=str(row["op"]),
-        algorithm=str(row["algorithm"]),
-        nodes=int(_number(row, "nodes", key, mistakes, 1)),
-        ranks=tuple(ranks),
-        payload_bytes=(float(sizes[0]), float(sizes[1])),
-        curve=Curve(**constants),
-        points=int(_number(row, "points", key, mistakes, 0)),
-        median_error=median,
-        left_out_error=None if math.isnan(left_out) else left_out,
-        source=str(row.get("source", "")),
+def _read_curve(row: Table) -> MeasuredCurve:
+    op, algorithm = row.text("op"), row.text("algorithm")
+    nodes = row.integer("nodes", 1)
+    ranks = row.integers("ranks", low=2)
+    sizes = row.integers("payload_bytes", low=1, high=1 << 50)
+    if row.sound("ranks") and not ranks:
+        row.note("ranks", "the group sizes that were measured", problem="is empty")
+    if row.sound("payload_bytes") and len(sizes) != 2:
+        row.note("payload_bytes", "[smallest, largest], in bytes")
+    curve = Curve(
+        launch_s=row.number("launch_s", low=0.0),
+        step_latency_s=row.number("step_latency_s", low=0.0),
+        bandwidth_bytes_per_s=row.number("bandwidth_bytes_per_s", above=0.0),
+        half_bytes=row.number("half_bytes", low=0.0),
+        copy_bandwidth_bytes_per_s=row.number("copy_bandwidth_bytes_per_s", math.inf, above=0.0),
     )
-
-
-def _number(row: Mapping[str, object], name: str, key: str, mistakes: Mistakes, absent: float | None) -> float:
-    value = row.get(name, absent)
-    positive = name.endswith("bandwidth_bytes_per_s")
-    good = isinstance(value, int | float) and not isinstance(value, bool) and not value < 0 and not (positive and value == 0)
-    if not good:
-        mistakes.add(f"{key}.{name}", value, "a positive number" if positive else "a number, 0 or more")
-        return math.nan
-    assert isinstance(value, int | float)
-    return float(value)
+    points = row.integer("points", 0)
+    median_error, left_out_error = row.number("median_error", low=0.0), row.number("left_out_error", None, low=0.0)
+    source = row.text("source", "")
+    row.refuse_unread()
+    smallest, largest = sizes if len(sizes) == 2 else (0, 0)
+    return MeasuredCurve(
+        op=op, algorithm=algorithm, nodes=nodes, ranks=ranks, payload_bytes=(float(smallest), float(largest)), curve=curve,
+        points=points, median_error=median_error, left_out_error=left_out_error, source=source,
+    )  # fmt: skip

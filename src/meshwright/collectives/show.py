@@ -37,7 +37,18 @@ def check_size(steps: StepList) -> None:
     cells = steps.ranks * steps.chunks * max(steps.num_steps, 1)
     if cells > MAX_CELLS:
         hint = f"{steps.op} shows the same on 4, 5 or 8 ranks"
-        raise InputError([Mistake("--show", "ranks", steps.ranks, "fewer ranks", hint, f"gives {cells:,} cells, more than {MAX_CELLS:,}")])
+        raise InputError(
+            [
+                Mistake(
+                    "command line",
+                    "--ranks",
+                    steps.ranks,
+                    "fewer ranks with --show",
+                    hint,
+                    f"is too many to look at: {cells:,} cells, more than {MAX_CELLS:,}",
+                )
+            ]
+        )
 
 
 def title(steps: StepList, name: str) -> str:

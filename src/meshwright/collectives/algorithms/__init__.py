@@ -26,6 +26,8 @@ class Algorithm:
         steps: n -> steps that follow one another.
         wire_bytes: (M, n) -> bytes that the busiest rank sends.
         total_bytes: (M, n) -> bytes that all ranks send together.
+        pipelined: (n, pieces) -> the steps with the payload cut finer, where that shortens large messages.
+        one_root: everything passes one rank, so that a node's other network adapters stay idle.
     """
 
     op: str
@@ -34,6 +36,8 @@ class Algorithm:
     steps: Callable[[Num], Num]
     wire_bytes: Callable[[Num, Num], Num]
     total_bytes: Callable[[Num, Num], Num]
+    pipelined: Callable[[int, int], StepList] | None = None
+    one_root: bool = False
 
 
 def algorithms(op: str, ranks: int, ranks_per_node: int | None = None) -> tuple[Algorithm, ...]:
@@ -66,10 +70,22 @@ def _even_algorithm(
 
 _FLAT: dict[str, tuple[Algorithm, ...]] = {
     "all_reduce": (
-        Algorithm("all_reduce", "naive", naive.all_reduce, naive.steps, naive.all_reduce_wire_bytes, naive.all_reduce_total_bytes),
+        Algorithm(
+            "all_reduce", "naive", naive.all_reduce, naive.steps, naive.all_reduce_wire_bytes, naive.all_reduce_total_bytes, one_root=True
+        ),
         _even_algorithm("all_reduce", "ring", ring.all_reduce, ring.all_reduce_steps, ring.all_reduce_wire_bytes),
-        Algorithm("all_reduce", "tree", tree.all_reduce, tree.all_reduce_steps, tree.all_reduce_wire_bytes, tree.total_bytes),
-        Algorithm("all_reduce", "double_tree", tree.double_all_reduce, tree.all_reduce_steps, tree.double_wire_bytes, tree.total_bytes),
+        Algorithm(
+            "all_reduce", "tree", tree.all_reduce, tree.all_reduce_steps, tree.all_reduce_wire_bytes, tree.total_bytes, tree.all_reduce
+        ),
+        Algorithm(
+            "all_reduce",
+            "double_tree",
+            tree.double_all_reduce,
+            tree.all_reduce_steps,
+            tree.double_wire_bytes,
+            tree.total_bytes,
+            tree.double_all_reduce,
+        ),
         Algorithm(
             "all_reduce",
             "halving_doubling",
@@ -83,14 +99,22 @@ _FLAT: dict[str, tuple[Algorithm, ...]] = {
         _even_algorithm("all_reduce", "two_shot", direct.two_shot_all_reduce, direct.two_steps, direct.two_shot_wire_bytes),
     ),
     "all_gather": (
-        Algorithm("all_gather", "naive", naive.all_gather, naive.steps, naive.all_gather_wire_bytes, naive.half_total_bytes),
+        Algorithm("all_gather", "naive", naive.all_gather, naive.steps, naive.all_gather_wire_bytes, naive.half_total_bytes, one_root=True),
         _even_algorithm("all_gather", "ring", ring.all_gather, ring.half_steps, ring.half_wire_bytes),
         _even_algorithm("all_gather", "bruck", bruck.all_gather, bruck.half_steps, bruck.half_wire_bytes),
         _even_algorithm("all_gather", "pat", bruck.pat_all_gather, bruck.half_steps, bruck.half_wire_bytes),
         _even_algorithm("all_gather", "direct", direct.all_gather, direct.one_step, direct.exchange_wire_bytes),
     ),
     "reduce_scatter": (
-        Algorithm("reduce_scatter", "naive", naive.reduce_scatter, naive.steps, naive.reduce_scatter_wire_bytes, naive.half_total_bytes),
+        Algorithm(
+            "reduce_scatter",
+            "naive",
+            naive.reduce_scatter,
+            naive.steps,
+            naive.reduce_scatter_wire_bytes,
+            naive.half_total_bytes,
+            one_root=True,
+        ),
         _even_algorithm("reduce_scatter", "ring", ring.reduce_scatter, ring.half_steps, ring.half_wire_bytes),
         _even_algorithm("reduce_scatter", "bruck", bruck.reduce_scatter, bruck.half_steps, bruck.half_wire_bytes),
         _even_algorithm("reduce_scatter", "pat", bruck.pat_reduce_scatter, bruck.half_steps, bruck.half_wire_bytes),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from meshwright.calibrate.network import COUNTS, FEWEST_SIZES, Point, counts, fit, median_error, non_negative
+from meshwright.calibrate.network import COUNTS, FEWEST_SIZES, Point, counts, fit, median_error, non_negative, predicted_s
 from meshwright.calibrate.network_file import table
 from meshwright.collectives.curve import Curve
 from meshwright.collectives.measured import catalog_curves, catalog_names, read_curves
@@ -80,8 +80,7 @@ def test_another_source_agrees_up_to_32_times_the_largest_fitted_size(published,
     curve = next(f for f in reversed(published[generation]) if f.op == "all_reduce" and 8 in {p.ranks for p in f.points})
     large = [p for p in busbw_points("arsweep", gpu, 8) if p.payload_bytes >= 1 << 27]
     assert len(large) == 8
-    predicted = [curve.curve.time_s(*counts("all_reduce", curve.algorithm, p.payload_bytes, p.ranks)) for p in large]
-    assert median_error([float(t) / p.time_s - 1 for t, p in zip(predicted, large, strict=True)]) <= LEFT_OUT
+    assert median_error([predicted_s(curve.curve, curve.algorithm, p) / p.time_s - 1 for p in large]) <= LEFT_OUT
 
 
 def test_across_nodes_a_ring_of_eight_rails_comes_near_the_line_rate():

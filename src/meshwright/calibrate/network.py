@@ -192,6 +192,11 @@ def non_negative(factors: Floats, wanted: Floats) -> Floats:
     return best
 
 
+def predicted_s(curve: Curve, algorithm: str, point: Point) -> float:
+    """Seconds that a curve gives for one point, whose own time is not looked at."""
+    return float(curve.time_s(*counts(point.op, algorithm, point.payload_bytes, point.ranks)))
+
+
 def _errors(curve: Curve, points: Sequence[Point], algorithm: str) -> tuple[float, ...]:
     ranks = np.array([p.ranks for p in points], dtype=np.float64)
     payload = np.array([p.payload_bytes for p in points], dtype=np.float64)

@@ -12,7 +12,6 @@ work, the median tells of that work. More ranks than cores share a core, so that
 import os
 import platform
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
@@ -21,45 +20,16 @@ from meshwright.calibrate.network import Point, fit, median_error, predicted_s
 
 SIZES = [1 << k for k in range(10, 26)]
 RANKS = (2, 4)
-CALLS = [(op, size) for size in SIZES for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")]
 ALGORITHMS = {"all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "pairwise"}
 
 
-def measure(rounds: int) -> list[list[float]]:
-    """On each rank: seconds of every call of CALLS, in each round; all ranks start a call together."""
-    import torch
-    import torch.distributed as dist
-
-    ranks = dist.get_world_size()
-    found = []
-    for _ in range(rounds):
-        times = []
-        for op, size in CALLS:
-            full, received = torch.ones(size // 4), torch.empty(size // 4)
-            shards, part = list(received.chunk(ranks)), torch.empty(size // 4 // ranks)
-            dist.barrier()
-            began = time.perf_counter()
-            if op == "all_reduce":
-                dist.all_reduce(full)
-            elif op == "all_gather":
-                dist.all_gather(shards, part)
-            elif op == "reduce_scatter":
-                dist.reduce_scatter(part, list(full.chunk(ranks)))
-            else:
-                dist.all_to_all_single(received, full)
-            times.append(time.perf_counter() - began)
-        found.append(times)
-    return found
-
-
 def points(ranks: int, rounds: int) -> list[Point]:
-    """One point per call: the slowest rank of the fastest round, the first round left out."""
+    """One point per op and size, measured on ``ranks`` local ranks."""
+    from meshwright.runtime.bench_collectives import measure
     from meshwright.runtime.launch import run_ranks
 
-    by_rank = run_ranks(measure, ranks, (rounds + 1,), timeout_s=600)
-    slowest = [[max(call) for call in zip(*one_round, strict=True)] for one_round in zip(*by_rank, strict=True)]
-    fastest = [min(call) for call in zip(*slowest[1:], strict=True)]
-    return [Point(op, ranks, size, time_s) for (op, size), time_s in zip(CALLS, fastest, strict=True)]
+    found = run_ranks(measure, ranks, (SIZES, rounds), timeout_s=600)[0]
+    return [Point(one.op, one.ranks, one.payload_bytes, one.time_s) for one in found]
 
 
 def main(rounds: int) -> None:

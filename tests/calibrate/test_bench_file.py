@@ -71,3 +71,12 @@ def test_what_the_bench_writes_is_read_and_fitted():
     assert [(p.op, p.ranks, p.nodes, p.payload_bytes) for p in points] == [(op, 2, 1, size) for size in sizes for op in OPS]
     for op, algorithm in zip(OPS, ["ring", "ring", "ring", "pairwise"], strict=True):
         assert fit([p for p in points if p.op == op], algorithm).curve.bandwidth_bytes_per_s > 0
+
+
+@pytest.mark.dist
+def test_two_hosts_are_measured_inside_and_across():
+    from bench_ranks import bench_two_hosts
+    from meshwright.runtime.launch import run_ranks
+
+    points = parse(run_ranks(bench_two_hosts, 4, ([1024],))[0], "bench.jsonl")
+    assert [(p.op, p.ranks, p.nodes) for p in points] == [(op, 2, 1) for op in OPS] + [(op, 4, 2) for op in OPS]

@@ -3,7 +3,7 @@
 import csv
 import re
 
-from meshwright.calibrate.network import COUNTS, Fit, Point, fit
+from meshwright.calibrate.network import Fit, Point, fit, fit_all
 from shared_data import shared
 
 GENERATIONS = {"a100": "A100 SXM 80GB", "h100": "H100 SXM", "h200": "H200 SXM", "b200": "B200 SXM", "gb200": "GB200"}
@@ -34,16 +34,9 @@ def _time_s(notes: str) -> float:
     return float(found[1]) * 1e-6
 
 
-def in_node_fits(generation: str) -> list[Fit]:
-    """One fit for each op. NCCL 2.27 and later reduce in the switch on 8 GPUs with NVSwitch of Hopper and later."""
-    points = nccl_points(generation)
-    fits = []
-    for op, algorithm in COUNTS:
-        in_switch = generation != "a100" and op == "all_reduce"
-        chosen = [p for p in points if p.op == op and (in_switch and p.ranks == 8) == (algorithm == "in_switch")]
-        if chosen:
-            fits.append(fit(chosen, algorithm))
-    return fits
+def in_node_fits(generation: str) -> tuple[Fit, ...]:
+    """One fit for each op; an all_reduce over 8 GPUs of Hopper and later is reduced by the switch."""
+    return fit_all(nccl_points(generation), in_switch_from=None if generation == "a100" else 8)
 
 
 def across_nodes_fit() -> Fit:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from meshwright.calibrate.network import COUNTS, FEWEST_SIZES, Point, counts, fit, median_error, non_negative, predicted_s
+from meshwright.calibrate.network import COUNTS, FEWEST_SIZES, Point, counts, fit, fit_all, median_error, non_negative, predicted_s
 from meshwright.calibrate.network_file import table
 from meshwright.collectives.curve import Curve
 from meshwright.collectives.measured import catalog_curves, catalog_names, read_curves
@@ -159,6 +159,25 @@ def test_times_that_are_not_positive_are_refused_where_they_stand(value):
 def test_too_few_sizes_are_refused(sizes):
     with pytest.raises(InputError, match="different sizes"):
         fit([p for p in made() if p.payload_bytes in SIZES[:sizes]], "ring")
+
+
+def test_fit_all_has_a_curve_for_each_op_and_number_of_nodes():
+    across = [Point("all_gather", 16, p.payload_bytes, 2 * p.time_s, nodes=2) for p in made(ranks=(16,))]
+    found = fit_all([*made(), *made(op="all_reduce"), *across], in_switch_from=8)
+    keys = [(f.op, f.algorithm, f.points[0].nodes, sorted({p.ranks for p in f.points})) for f in found]
+    assert keys == [
+        ("all_reduce", "ring", 1, [2, 4]),
+        ("all_reduce", "in_switch", 1, [8]),
+        ("all_gather", "ring", 1, [2, 4, 8]),
+        ("all_gather", "ring", 2, [16]),
+    ]
+
+
+def test_fit_all_tells_the_mistakes_of_every_op():
+    few = [Point(op, 2, 1024, 1e-5, where=f"a:{i}") for i, op in enumerate(("all_reduce", "all_gather"))]
+    with pytest.raises(InputError) as caught:
+        fit_all(few)
+    assert [m.file for m in caught.value.mistakes] == ["a:0", "a:1"]
 
 
 def test_several_ops_are_refused():

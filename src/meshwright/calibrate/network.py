@@ -116,6 +116,34 @@ def fit(points: Iterable[Point], algorithm: str) -> Fit:
     )
 
 
+def fit_all(points: Iterable[Point], in_switch_from: int | None = None) -> tuple[Fit, ...]:
+    """One fit per op and number of nodes, in the order of COUNTS.
+
+    Args:
+        in_switch_from: on how many ranks of one node an all_reduce is reduced by the switch (NCCL 2.27 and later: 8 GPUs of
+            Hopper or later); those points then have their own curve. None: never.
+
+    Raises InputError with the mistakes of all of them.
+    """
+    found: list[Fit] = []
+    mistakes: list[Mistake] = []
+    every = list(points)
+    for nodes in sorted({point.nodes for point in every}):
+        for op, algorithm in COUNTS:
+            chosen = [p for p in every if (p.op, p.nodes) == (op, nodes) and _is_in_switch(p, in_switch_from) == (algorithm == "in_switch")]
+            try:
+                found += [fit(chosen, algorithm)] if chosen else []
+            except InputError as error:
+                mistakes += error.mistakes
+    if mistakes:
+        raise InputError(mistakes)
+    return tuple(found)
+
+
+def _is_in_switch(point: Point, in_switch_from: int | None) -> bool:
+    return in_switch_from is not None and point.op == "all_reduce" and point.nodes == 1 and point.ranks >= in_switch_from
+
+
 def _check(points: tuple[Point, ...], algorithm: str) -> None:
     mistakes = [
         Mistake(p.where, key, value, "a positive number", problem=f"of {p.op} on {p.ranks} ranks cannot be fitted")

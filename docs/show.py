@@ -81,3 +81,38 @@ def help_of_every_command() -> None:
     for name in ["", *cli.list_commands(click.Context(cli))]:
         cog.outl(f"\n## meshwright {name}".rstrip())
         run(f"{name} --help".strip())
+
+
+def network_curves() -> None:
+    """The fitted constants of every network in the catalog."""
+    from meshwright.collectives.measured import catalog_curves, catalog_names
+    from meshwright.units import format_rate, format_seconds, format_traffic
+
+    head = ["network", "collective", "nodes", "ranks", "launch", "step", "bandwidth", "half", "median error", "sizes left out"]
+    cog.outl(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for name in catalog_names():
+        for row in catalog_curves(name):
+            curve = row.curve
+            cells = [
+                name, f"{row.op} {row.algorithm}", row.nodes, ", ".join(map(str, row.ranks)), format_seconds(curve.launch_s),
+                format_seconds(curve.step_latency_s), format_rate(curve.bandwidth_bytes_per_s), format_traffic(curve.half_bytes),
+                f"{row.median_error:.1%}", "" if row.left_out_error is None else f"{row.left_out_error:.1%}",
+            ]  # fmt: skip
+            cog.outl(f"| {' | '.join(map(str, cells))} |")
+    cog.outl()
+
+
+def fitted_times(name: str, ranks: int, payload_bytes: int) -> None:
+    """Fitted seconds of an all_reduce and of its two halves inside one node."""
+    from meshwright.calibrate.network import Point, predicted_s
+    from meshwright.collectives.measured import catalog_curves
+    from meshwright.units import format_seconds
+
+    found = {(row.op, row.algorithm): row.curve for row in catalog_curves(name) if row.nodes == 1}
+    seconds = {key: predicted_s(curve, key[1], Point(key[0], ranks, payload_bytes, 1.0)) for key, curve in found.items()}
+    cog.outl("\n| collective | time |\n|---|---|")
+    chosen = [("all_reduce", "in_switch"), ("reduce_scatter", "ring"), ("all_gather", "ring")]
+    for op, algorithm in chosen:
+        cog.outl(f"| {op}, {algorithm.replace('_', ' ')} | {format_seconds(seconds[op, algorithm])} |")
+    both = sum(seconds[key] for key in chosen[1:])
+    cog.outl(f"| the two halves together | {format_seconds(both)}: {both / seconds[chosen[0]] - 1:+.0%} |\n")

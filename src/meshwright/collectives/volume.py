@@ -7,6 +7,8 @@ reduce_scatter). Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collecti
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meshwright.arithmetic import Num
 
 
@@ -54,7 +56,7 @@ def _recv(payload_bytes: Num, ranks: Num) -> Num:
     return 0 * payload_bytes
 
 
-_WIRE = {
+_WIRE: dict[str, Callable[[Num, Num], Num]] = {
     "all_reduce": ring_all_reduce_wire_bytes,
     "all_gather": ring_all_gather_wire_bytes,
     "reduce_scatter": ring_all_gather_wire_bytes,

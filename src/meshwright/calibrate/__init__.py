@@ -1,0 +1,1 @@
+"""Fit constants to measurements: network curves from nccl-tests output or from our own bench."""

@@ -1,0 +1,104 @@
+"""``meshwright collectives``: every algorithm of a collective, priced, shown step by step, or run on local processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from meshwright.cli.options import Count, OneOf, command, note
+from meshwright.cli.output import emit
+from meshwright.errors import InputError, Mistake, NoAnswer, did_you_mean
+from meshwright.units import parse_bytes
+
+if TYPE_CHECKING:
+    from meshwright.spec.cluster import Cluster
+
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+DEFAULT_BYTES = 128 << 20
+DEFAULT_RUN_BYTES = 1 << 20
+DEFAULT_RANKS = 8
+LARGEST_BYTES = 1 << 50
+
+
+class Size(click.ParamType[int | None]):
+    """A number of bytes with a unit."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        try:
+            found = parse_bytes(str(value))
+        except (ValueError, OverflowError):
+            found = 0
+        if 1 <= found <= LARGEST_BYTES:
+            return found
+        note(ctx, param, value, "bytes with a unit, up to 1 PiB: 128MiB, 64KB, 1GiB")
+        return None
+
+
+@command()
+@click.argument("op", type=OneOf("OP", OPS), required=False, metavar="[OP]")
+@click.option("--size", type=Size(), help="Payload of a rank; the full tensor of all_gather and reduce_scatter.  [default: 128MiB]")
+@click.option("--ranks", type=Count(), help="Ranks of the group, neighbours.  [default: those of a node]")
+@click.option("--cluster", metavar="C", help="Price on this: a catalog name or a TOML file.")
+@click.option("--run", is_flag=True, help="Run on local processes (torch), against torch's own collective.")
+@click.option("--show", is_flag=True, help="Who sends which chunk to whom, step by step.")
+@click.option("--algorithm", metavar="NAME", help="Which one to show.  [default: ring; pairwise for all_to_all]")
+@click.option("-o", "--output", metavar="FILE.svg", type=click.Path(path_type=Path), help="Draw it, with --show.")
+def collectives(
+    op: str | None, size: int | None, ranks: int | None, cluster: str | None, run: bool, show: bool, algorithm: str | None,
+    output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Algorithms of OP (all_reduce, all_gather, reduce_scatter or all_to_all; all of them if left out).
+
+    Prints for each its steps, the bytes that the busiest rank sends, and, with --cluster, its time and which is fastest from
+    which size on.
+    """
+    if not show and (algorithm or output):
+        raise InputError(
+            [Mistake("command line", "--algorithm" if algorithm else "--output", None, "with --show", problem="is only used with --show")]
+        )
+    from meshwright.spec.load_cluster import resolve_cluster
+
+    where = resolve_cluster(cluster) if cluster else None
+    count = ranks or (where.gpus_per_node if where else DEFAULT_RANKS)
+    if show:
+        _show(op, count, where, algorithm, output, as_json)
+        return
+    payload = size or (DEFAULT_RUN_BYTES if run else DEFAULT_BYTES)
+    _report(OPS if op is None else (op,), payload, count, where, run, as_json)
+
+
+def _report(ops: tuple[str, ...], payload: int, ranks: int, cluster: Cluster | None, run: bool, as_json: bool) -> None:
+    from meshwright.collectives.report import report
+    from meshwright.render.collectives import collectives_text
+
+    found = [report(op, payload, ranks, cluster, run) for op in ops]
+    answer = found[0].as_json() if len(found) == 1 else {"collectives": [one.as_json() for one in found]}
+    wrong = [f"{one.op} {row.name}" for one in found for row in one.algorithms if not row.sound]
+    if wrong:
+        raise NoAnswer(f"not what it should be: {', '.join(wrong)}", answer)
+    emit(as_json, answer, lambda: "\n\n\n".join(collectives_text(one) for one in found))
+
+
+def _show(op: str | None, ranks: int, cluster: Cluster | None, algorithm: str | None, output: Path | None, as_json: bool) -> None:
+    from meshwright.collectives.report import build
+    from meshwright.collectives.show import show_text
+    from meshwright.collectives.show_svg import show_svg
+    from meshwright.spec.files import write_text
+
+    op = op or "all_reduce"
+    name = algorithm or ("pairwise" if op == "all_to_all" else "ring")
+    steps, names = build(op, name, ranks, cluster)
+    if steps is None:
+        raise InputError([Mistake("command line", "--algorithm", name, ", ".join(names), did_you_mean(name, names))])
+    text = show_text(steps, name)
+    if output:
+        write_text(output, show_svg(steps, name))
+        click.echo(f"wrote {output}", err=True)
+    keys = ("step", "sender", "receiver", "chunk", "reduce")
+    transfers = [dict(zip(keys, row, strict=True)) for row in steps.rows()]
+    answer = {"op": op, "algorithm": name, "ranks": ranks, "chunks": steps.chunks, "steps": steps.num_steps, "transfers": transfers}
+    emit(as_json, answer, lambda: text.rstrip("\n"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -110,15 +109,6 @@ def mutate(config: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     for _ in range(rng.choice((1, 1, 2, 3))):
         _change(changed, rng)
     return changed
-
-
-def truncate(config: dict[str, Any], rng: random.Random) -> str:
-    """The text of a config with an end or a piece missing, or a character changed."""
-    text = json.dumps(config, indent=1)
-    start = rng.randrange(len(text))
-    if rng.random() < 0.5:
-        return text[:start]
-    return text[:start] + rng.choice(("", "}", '"', ",", "\x00", "[" * 3000, "é", "NaN")) + text[start + rng.randrange(40) :]
 
 
 def _change(config: dict[str, Any], rng: random.Random) -> None:

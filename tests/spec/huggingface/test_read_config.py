@@ -382,7 +382,7 @@ def test_dtype_and_its_older_name() -> None:
 
 
 def test_what_the_families_share_and_do_not() -> None:
-    assert {name for name in CONFIGS if read(name).attention.qkv_bias} == {"qwen2", "gpt_oss", "gpt2", "bloom"}
+    assert {name for name in CONFIGS if read(name).attention.qkv_bias} == {"seed_oss", "qwen2", "gpt_oss", "gpt2", "bloom"}
     assert {name for name in CONFIGS if read(name).attention.out_bias} == {"gpt_oss", "gpt2", "bloom"}
     assert {name for name in CONFIGS if read(name).attention.qk_norm} == {"qwen3", "qwen3_moe"}
     assert {name for name in CONFIGS if read(name).attention.sinks} == {"gpt_oss"}

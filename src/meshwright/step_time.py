@@ -91,7 +91,7 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
         span = span if span.ndim else float(span)
     parts, all_busy = _busiest(priced, times, transfer_s, span)
     _add_end(parts, priced, times)
-    return parts, where(span > 0, 1.0 - all_busy / (pp * span), 0.0)
+    return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0)
 
 
 def _chunk_times(priced: Priced) -> list[ChunkTime]:

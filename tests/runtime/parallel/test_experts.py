@@ -10,7 +10,15 @@ import torch.nn.functional as F
 
 from meshwright.runtime.launch import run_ranks
 from meshwright.runtime.parallel.experts import (
-    ExpertAxes, Load, bring_back, combine, grouped_linear, plan_dispatch, run_experts, send_to_experts, sum_balance_statistics,
+    ExpertAxes,
+    Load,
+    bring_back,
+    combine,
+    grouped_linear,
+    plan_dispatch,
+    run_experts,
+    send_to_experts,
+    sum_balance_statistics,
 )  # fmt: skip
 from meshwright.spec.layout import Layout
 from runtime.parallel.sharded import close, facts, groups_of, leaf, part, random, recorded

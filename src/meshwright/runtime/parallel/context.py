@@ -169,7 +169,9 @@ def _saved(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Backw
     return k, v, sinks, start_backward(q, ctx.axes.positions[place], out, lse, grad)
 
 
-def _gradients(state: BackwardState, grad_k: Tensor, grad_v: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> tuple[Tensor | None, ...]:
+def _gradients(
+    state: BackwardState, grad_k: Tensor, grad_v: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None
+) -> tuple[Tensor | None, ...]:
     grad_sinks = None if sinks is None else sinks_gradient(sinks, state.lse, state.delta)
     return state.grad_q.to(state.q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype), grad_sinks, None, None
 

@@ -1,7 +1,8 @@
 """Every ZeRO stage against one device: weights after three AdamW steps with clipping, the gradient norm, and what is sent.
 
-A small network with everything that data parallelism must get right: shapes that no group divides, tokens that do not count (other numbers on each
-rank and in each micro-batch), a norm whose gradient is a summand over tp under sp, and one kv head that two tp ranks hold.
+A small network with everything that data parallelism must get right: shapes that no group divides, tokens that do not count
+(other numbers on each rank and in each micro-batch), a norm whose gradient is a summand over tp under sp, and one kv head
+that two tp ranks hold.
 
 D = 6, N = 2 heads of H = 2, K = 1 kv head, F = 10, V = 9 (10 with tp = 2), S = 4 tokens, 2 layers.
 """

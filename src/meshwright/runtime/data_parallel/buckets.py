@@ -4,8 +4,8 @@
     zero=1   once per step: reduce_scatter over the shards, all_reduce of the shard over dp_replicate; all_gather after the optimizer
     zero=2   the same, but the reduce_scatter after every micro-batch: no rank keeps whole gradients
 
-Units leave in one order on every rank: the last layer first, the root at last. A unit that is complete before its turn waits, so no order of
-hooks can pair up different units.
+Units leave in one order on every rank: the last layer first, the root at last. A unit that is complete before its turn
+waits, so no order of hooks can pair up different units.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class FullySharded:
         gathered_dtype: that the units compute with. reduce_dtype: of the reduction; shards and their gradients keep the parameters' dtype.
 
     Raises:
-        ValueError: gradients would accumulate in a narrower dtype than they are reduced in (bf16 weights with float32 gradients): FSDP2 keeps
-            the gradient of a shard in the shard's dtype.
+        ValueError: gradients would accumulate in a narrower dtype than they are reduced in (bf16 weights with float32
+            gradients): FSDP2 keeps the gradient of a shard in the shard's dtype.
     """
 
     def __init__(

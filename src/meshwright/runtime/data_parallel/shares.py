@@ -71,8 +71,8 @@ def sum_over_tensor_ranks(shares: Sequence[Share], tp: Axis) -> None:
 def gradient_norm(shares: Sequence[Share], world: Axis) -> float:
     """The Euclidean norm of the model's gradient, from one all_reduce of a scalar over all ranks.
 
-    Each rank adds the squares of what it holds, divided by the number of ranks that hold the same: replicas, and tp ranks with the same norm or kv
-    head, count once in all.
+    Each rank adds the squares of what it holds, divided by the number of ranks that hold the same: replicas, and tp ranks
+    with the same norm or kv head, count once in all.
     """
     dtype = torch.promote_types(shares[0].gradient.dtype, torch.float32) if shares else torch.float32
     total = torch.zeros((), dtype=dtype)

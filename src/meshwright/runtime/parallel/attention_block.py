@@ -1,7 +1,7 @@
 """Attention of some queries over some keys, by blocks that are merged: online softmax, and its backward from the merged statistics.
 
-Milakov and Gimelshein (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135), section 3.1 and appendix B.4. Tensors are [B, S, heads, H]; q
-head n reads kv head n // (N / K). Everything is computed in float32 at least.
+Milakov and Gimelshein (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135), section 3.1 and appendix B.4.
+Tensors are [B, S, heads, H]; q head n reads kv head n // (N / K). Everything is computed in float32 at least.
 
 With scores s = scale q k^T (+ bias, masked), lse = log sum exp s over all keys that a query sees, p = exp(s - lse):
     out = p v,   delta = sum(dout out),   ds = p (dout v^T - delta),   dq = scale ds k,   dk = scale ds^T q,   dv = p^T dout

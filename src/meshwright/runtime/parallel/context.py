@@ -1,8 +1,9 @@
 """Context-parallel attention: each cp rank holds S/cp tokens of q, k and v (DESIGN section 4.1).
 
-ring, zigzag, striped (Liu et al., arXiv 2310.01889; Brandon et al., arXiv 2311.09431): k and v travel round the ring, and in the backward k, v
-and their gradients. They differ in the positions held, not in what is sent. allgather (Llama 3, arXiv 2407.21783, section 3.3.2): k and v are
-gathered. ulysses (Jacobs et al., arXiv 2309.14509, section 3): heads are swapped for sequence. usp: ulysses inside a zigzag ring.
+ring, zigzag, striped (Liu et al., arXiv 2310.01889; Brandon et al., arXiv 2311.09431): k and v travel round the ring, and
+in the backward k, v and their gradients. They differ in the positions held, not in what is sent. allgather (Llama 3, arXiv
+2407.21783, section 3.3.2): k and v are gathered. ulysses (Jacobs et al., arXiv 2309.14509, section 3): heads are swapped
+for sequence. usp: ulysses inside a zigzag ring.
 
 Keeps q, k, v as they came in (for ulysses as swapped), the output, and one statistic per query and head.
 """

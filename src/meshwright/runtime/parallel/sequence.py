@@ -1,8 +1,9 @@
 """Which tokens of a sequence a cp rank holds, by the layout's cp kind; the tp ranks of sequence parallelism cut that further.
 
-ring, ulysses: one contiguous chunk. zigzag, allgather: chunks r and 2n-1-r of 2n (Llama 3, arXiv 2407.21783, section 3.3.2), so that every
-rank has early and late tokens. striped: every n-th token (Brandon et al., arXiv 2311.09431, section 3). usp: zigzag over the ring ranks, and the
-ulysses ranks, innermost, cut a ring rank's tokens into contiguous parts (Fang and Zhao, arXiv 2405.07719).
+ring, ulysses: one contiguous chunk. zigzag, allgather: chunks r and 2n-1-r of 2n (Llama 3, arXiv 2407.21783, section
+3.3.2), so that every rank has early and late tokens. striped: every n-th token (Brandon et al., arXiv 2311.09431, section
+3). usp: zigzag over the ring ranks, and the ulysses ranks, innermost, cut a ring rank's tokens into contiguous parts (Fang
+and Zhao, arXiv 2405.07719).
 """
 
 from __future__ import annotations

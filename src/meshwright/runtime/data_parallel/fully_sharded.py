@@ -10,6 +10,7 @@ FSDP2 sums (its divide factor is 1): the loss is divided by the step's token cou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class FullySharded:
     ) -> None:
         self._units, self._groups, self._variant = tuple(units), groups, variant
         *_, root = units
-        wholes = {(unit.name, held.name): unit.parameter(held).detach().to("meta") for unit in units for held in unit.held}
+        self._wholes = {(unit.name, held.name): unit.parameter(held).detach().to("meta") for unit in units for held in unit.held}
         stored = next(iter(root.module.parameters())).dtype
         if torch.promote_types(stored, reduce_dtype) != stored:
             raise ValueError(f"zero=3 accumulates gradients in the dtype of its shards, {stored}, which is narrower than {reduce_dtype}")
@@ -55,11 +56,11 @@ class FullySharded:
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         self._root = root.module
-        self._shares = [self._share(unit, held, wholes[unit.name, held.name]) for unit in units for held in unit.held]
 
-    @property
+    @cached_property
     def shares(self) -> list[Share]:
-        return self._shares
+        """Made when first asked for: parameters on the meta device may be given storage until then."""
+        return [self._share(unit, held, self._wholes[unit.name, held.name]) for unit in self._units for held in unit.held]
 
     def begin_micro_batch(self, first: bool, last: bool) -> None:
         """Tell FSDP2 what to keep and what to send in this micro-batch."""
@@ -79,10 +80,10 @@ class FullySharded:
     def finish_gradients(self) -> None:
         """Take the shards' gradients over, and sum those that are summands over tp. FSDP2 has summed the replicas."""
         by_name = {unit.name: unit for unit in self._units}
-        for share in self._shares:
+        for share in self.shares:
             gradient = by_name[share.unit].parameter(share.held).grad
             share.gradient = torch.zeros_like(share.weight) if gradient is None else _local(gradient)
-        sum_over_tensor_ranks(self._shares, self._groups["tp"])
+        sum_over_tensor_ranks(self.shares, self._groups["tp"])
 
     def publish_weights(self) -> None:
         """Nothing: the next forward gathers."""

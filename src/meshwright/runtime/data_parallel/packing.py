@@ -29,20 +29,16 @@ def shard_numel(tensors: Sequence[Tensor], ranks: int) -> int:
 
 def pack(tensors: Sequence[Tensor], ranks: int, dtype: torch.dtype) -> Tensor:
     """Whole tensors to [ranks, shard_numel]: each rank's padded rows of all of them, one after the other."""
-    packed = tensors[0].new_zeros((ranks, shard_numel(tensors, ranks)), dtype=dtype)
-    for tensor, rows in zip(tensors, _places(packed, tensors, ranks), strict=True):
-        for rank in range(ranks):
-            own = own_rows(tensor.shape[0], ranks, rank)
-            rows[rank][: own.stop - own.start] = tensor[own]
+    packed = tensors[0].new_empty((ranks, shard_numel(tensors, ranks)), dtype=dtype)
+    for tensor, place in zip(tensors, _places(packed, tensors, ranks), strict=True):
+        place.copy_(_padded(tensor, ranks * chunk_rows(tensor.shape[0], ranks)).view_as(place))
     return packed
 
 
 def unpack(packed: Tensor, tensors: Sequence[Tensor], ranks: int) -> None:
     """[ranks, shard_numel] into the whole tensors."""
-    for tensor, rows in zip(tensors, _places(packed.view(ranks, -1), tensors, ranks), strict=True):
-        for rank in range(ranks):
-            own = own_rows(tensor.shape[0], ranks, rank)
-            tensor[own] = rows[rank][: own.stop - own.start]
+    for tensor, place in zip(tensors, _places(packed.view(ranks, -1), tensors, ranks), strict=True):
+        tensor.copy_(place.flatten(0, 1)[: tensor.shape[0]])
 
 
 def padded_views(shard: Tensor, tensors: Sequence[Tensor], ranks: int) -> list[Tensor]:
@@ -58,10 +54,16 @@ def own_views(shard: Tensor, tensors: Sequence[Tensor], ranks: int, rank: int) -
 
 def pack_own(rows: Sequence[Tensor], tensors: Sequence[Tensor], ranks: int, dtype: torch.dtype) -> Tensor:
     """One rank's rows of each tensor to its packed shard [shard_numel]; the way back of own_views."""
-    shard = rows[0].new_zeros(shard_numel(tensors, ranks), dtype=dtype)
-    for own, place in zip(rows, _places(shard[None], tensors, ranks), strict=True):
-        place[0][: own.shape[0]] = own
+    shard = rows[0].new_empty(shard_numel(tensors, ranks), dtype=dtype)
+    for own, view in zip(rows, padded_views(shard, tensors, ranks), strict=True):
+        view.copy_(_padded(own, view.shape[0]))
     return shard
+
+
+def _padded(rows: Tensor, length: int) -> Tensor:
+    """Zeros below, up to ``length`` rows."""
+    missing = length - rows.shape[0]
+    return torch.cat((rows, rows.new_zeros((missing, *rows.shape[1:])))) if missing else rows
 
 
 def _places(packed: Tensor, tensors: Sequence[Tensor], ranks: int) -> list[Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,8 +67,8 @@ def sum_over_tensor_ranks(shares: Sequence[Share], tp: Axis) -> None:
             share.gradient.copy_(total[: share.gradient.shape[0]])
 
 
-def gradient_norm(shares: Sequence[Share], world: Axis) -> float:
-    """The Euclidean norm of the model's gradient, from one all_reduce of a scalar over all ranks.
+def gradient_norm(shares: Sequence[Share], world: Axis) -> Tensor:
+    """The Euclidean norm of the model's gradient, a scalar in float32 at least, from one all_reduce of a scalar over all ranks.
 
     Each rank adds the squares of what it holds, divided by the number of ranks that hold the same: replicas, and tp ranks
     with the same norm or kv head, count once in all.
@@ -81,7 +80,7 @@ def gradient_norm(shares: Sequence[Share], world: Axis) -> float:
             total += rows.to(dtype).square().sum() / copies
     with scope.at(phase="reduce", module=names.GRADIENT_NORM):
         total = all_reduce(total, world)
-    return math.sqrt(float(total))
+    return total.sqrt()
 
 
 def _by_copies(share: Share) -> list[tuple[Tensor, int]]:
@@ -112,7 +111,7 @@ class AdamW:
             self.master, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay, foreach=False
         )  # one parameter after the other: the arithmetic does not depend on how they are grouped
 
-    def step(self, scale: float = 1.0) -> None:
+    def step(self, scale: Tensor | float = 1.0) -> None:
         """One step with the shares' gradients times ``scale``; writes the weights."""
         with torch.no_grad():
             for master, share in zip(self.master, self._shares, strict=True):
@@ -124,12 +123,12 @@ class AdamW:
                     share.weight.copy_(master)
 
 
-def clip_scale(norm: float, clip_norm: float | None) -> float:
+def clip_scale(norm: Tensor, clip_norm: float | None) -> Tensor | float:
     """Factor on the gradients; torch's clip_grad_norm_ (its 1e-6 included)."""
-    return 1.0 if clip_norm is None else min(1.0, clip_norm / (norm + 1e-6))
+    return 1.0 if clip_norm is None else (clip_norm / (norm + 1e-6)).clamp(max=1.0)
 
 
-def count_tokens(count: Tensor, data: Axis) -> int:
+def count_tokens(count: Tensor, data: Axis) -> Tensor:
     """Labels that count over all data-parallel and cp ranks, from this rank's int64 scalar: one all_reduce."""
     with scope.at(phase="forward", module=names.TOKEN_COUNT):
-        return int(all_reduce(count.clone(), data))
+        return all_reduce(count.clone(), data)

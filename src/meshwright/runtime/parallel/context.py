@@ -31,6 +31,7 @@ from meshwright.runtime.parallel.attention_block import (
     start_backward,
 )
 from meshwright.runtime.parallel.comm import all_gather, all_to_all, reduce_scatter, start_shift
+from meshwright.runtime.parallel.sequence import Positions
 
 scope.transparent(__file__)
 
@@ -43,15 +44,15 @@ class ContextAxes:
 
     Attributes:
         kind: of the layout. cp: the whole group. ring, ulysses: its two parts (of which one may have a single rank).
-        positions: global positions of the tokens of every ring rank, each int64 [S / ring size], ulysses' cut undone;
-            for allgather of every cp rank.
+        positions: of the tokens of every ring rank, each [S / ring size], ulysses' cut undone; for allgather of every
+            cp rank.
     """
 
     kind: str
     cp: Axis
     ring: Axis
     ulysses: Axis
-    positions: tuple[Tensor, ...]
+    positions: tuple[Positions, ...]
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, axes: ContextAxes, rules: Rules, sinks: Tensor | None = None) -> Tensor:
@@ -109,7 +110,7 @@ def _travel(packed: Tensor, ring: Axis) -> Iterator[tuple[int, Tensor]]:
 
 
 def _ring_gradients(
-    state: BackwardState, packed: Tensor, width: tuple[int, int], ring: Axis, positions: tuple[Tensor, ...], rules: Rules
+    state: BackwardState, packed: Tensor, width: tuple[int, int], ring: Axis, positions: tuple[Positions, ...], rules: Rules
 ) -> Tensor:
     """The gradient of this rank's packed k and v: each rank adds its part as it passes, and the last exchange brings it home."""
     travelling = None
@@ -148,7 +149,7 @@ class _Gathered(torch.autograd.Function):
         return _gradients(state, grad_k, grad_v, k, v, sinks)
 
 
-def _gathered_blocks(k: Tensor, v: Tensor, axes: ContextAxes) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _gathered_blocks(k: Tensor, v: Tensor, axes: ContextAxes) -> Iterator[tuple[Tensor, Tensor, Positions]]:
     """Each cp rank's keys, values and positions, after one gather of both packed."""
     whole = all_gather(torch.cat((k, v), -1), axes.cp, 1)
     for block, positions in zip(whole.chunk(axes.cp.size, 1), axes.positions, strict=True):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["event_label", "text_grid"]
 
 WAIT_MARKS = {"upstream": "<", "downstream": ">", "transfer": "~", "start": " ", "end": " "}
-LEGEND = "F forward  B backward  I, W its input and weight halves  (FB) both as one  < waits for an activation  > for a gradient  ~ for a message"
+LEGEND = "F forward  B backward  I, W its input and weight halves  (FB) both as one  waits for: < activation  > gradient  ~ message"
 
 
 def text_grid(timeline: Timeline, width: int = 120, legend: bool = True) -> str:

@@ -91,14 +91,15 @@ def test_torch_reads_our_csv(tmp_path: Path, name: str, p: int, v: int, m: int, 
     assert again.rank_of_chunk == schedule.rank_of_chunk
 
 
-@pytest.mark.parametrize("with_comms", [False, True], ids=["computations", "messages"])
+# torch lowers to messages only schedules with several chunks per rank
+TORCH_CSV = [("GPipe", 3, 1, 4), ("Interleaved1F1B", 4, 2, 8), ("InterleavedZeroBubble", 2, 2, 4), ("ZBVZeroBubble", 3, 2, 6)]
+
+
 @pytest.mark.parametrize(
-    ("theirs", "p", "v", "m"),
-    [("GPipe", 3, 1, 4), ("Interleaved1F1B", 4, 2, 8), ("InterleavedZeroBubble", 2, 2, 4), ("ZBVZeroBubble", 3, 2, 6)],
+    ("theirs", "p", "v", "m", "with_comms"),
+    [(*case, False) for case in TORCH_CSV] + [(*case, True) for case in TORCH_CSV if case[2] > 1],
 )
 def test_we_read_torchs_csv(tmp_path: Path, theirs: str, p: int, v: int, m: int, with_comms: bool) -> None:
-    if v == 1 and with_comms:
-        pytest.skip("torch lowers only schedules with several chunks per rank")
     rows = get_schedule_ops(theirs, p, m, v if v > 1 else None, with_comms=with_comms)
     path = tmp_path / "torch.csv"
     path.write_text("\n".join(",".join("" if action is None else str(action) for action in row) for row in rows) + "\n")

@@ -23,8 +23,9 @@ def zb_h1(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> 
 def zb_h2(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
     """ZB-H2, and about ZB-2p, whose greedy order is close.
 
-    From rank 0's start to its end it is the paper's m (f + i + w) + (p - 1)(f + i - 2 w) (arXiv 2401.10241 Table 2). Counted from the first start of any rank to the last end of any rank it is longer where the last rank, which starts (p - 1) f
-    later, ends as late as rank 0 does.
+    From rank 0's start to its end it is the paper's m (f + i + w) + (p - 1)(f + i - 2 w) (arXiv 2401.10241 Table 2). Counted from
+    the first start of any rank to the last end of any rank it is longer where the last rank, which starts (p - 1) f later, ends as
+    late as rank 0 does.
     """
     return _split_backward(f, i, w, t, m, p, reach=2)
 

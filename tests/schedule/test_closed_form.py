@@ -67,7 +67,7 @@ def test_zb_2p_is_about_zb_h2() -> None:
 
 
 # Bounds above the largest gaps seen in 150 random cases each (stages up to 20 % from their mean, p of 2 to 8, m of 2p to 8p): 1f1b
-# exact, interleaved -0.040, zb-h1 -0.018, zb-1p -0.044, zb-h2 -0.015, zb-v -0.024 to 0.041, dualpipe 0.047, dualpipe-v 0.073. The
+# exact, interleaved -0.040, zb-h1 -0.018, zb-1p -0.044, zb-h2 -0.015, zb-v 0.044, dualpipe 0.047, dualpipe-v 0.042. The
 # medians are below 0.01. Uneven stages of real models are nearer to equal, and the search simulates its finalists.
 UNEQUAL = {"naive": 1e-12, "gpipe": 1e-12, "1f1b": 0.01, "zb-h1": 0.03, "zb-h2": 0.03, "zb-1p": 0.06}
 
@@ -79,7 +79,7 @@ def test_unequal_stages_stay_close(name: str) -> None:
         for m in (2 * p, 4 * p):
             for _ in range(6):
                 passes = random.uniform(0.8, 1.2, (3, p * CHUNKS.get(name, 1)))
-                assert abs(gap(name, p, m, *passes)) < UNEQUAL.get(name, 0.08), (p, m)
+                assert abs(gap(name, p, m, *passes)) < UNEQUAL.get(name, 0.06), (p, m)
 
 
 @pytest.mark.parametrize(("m", "slowdown"), [(8, 1.080), (32, 1.215), (128, 1.276)])

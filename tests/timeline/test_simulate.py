@@ -157,7 +157,14 @@ def test_waiting_by_cause_of_1f1b() -> None:
         (0, 0.0, 1.0), (0, 1.0, 2.0), (0, 5.0, 7.0), (0, 8.0, 10.0), (1, 1.5, 2.5), (1, 2.5, 4.5), (1, 4.5, 5.5), (1, 5.5, 7.5),
     ]  # fmt: skip
     by_cause = {cause: values.tolist() for cause, values in waiting_s(timeline).items()}
-    assert by_cause == {"upstream": [0, 0], "downstream": [3.0, 0], "transfer": [1.0, 0], "start": [0, 1.5], "end": [0, 2.5]}
+    assert by_cause == {
+        "upstream": [0, 0],
+        "downstream": [3.0, 0],
+        "transfer": [1.0, 0],
+        "sending": [0, 0],
+        "start": [0, 1.5],
+        "end": [0, 2.5],
+    }
     assert timeline.span_s == 10.0
     assert timeline.bubble_fraction == pytest.approx(1 - 12 / 20)
 
@@ -177,3 +184,13 @@ def test_no_culprit_among_equals() -> None:
         timeline = simulate(schedule, uniform_costs(schedule))
         if case[0] not in ("dualpipe", "dualpipe-v"):
             assert culprit(timeline) is None, case
+
+
+def test_a_rank_that_sends_is_not_idle() -> None:
+    """p=2, m=2, F=1, B=2, messages of 0.5 that hold their sender: rank 0 sends two activations, rank 1 two gradients, the last one
+    while rank 0 waits for it."""
+    schedule = build("1f1b", 2, 1, 2)
+    timeline = simulate(schedule, uniform_costs(schedule, transfer_s=0.5, overlap=False))
+    assert timeline.sending_s.tolist() == [1.0, 1.0]
+    assert waiting_s(timeline)["sending"].tolist() == [1.0, 1.0]
+    assert timeline.bubble_fraction == pytest.approx(1 - (12 + 2) / (2 * timeline.span_s))

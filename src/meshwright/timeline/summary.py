@@ -44,7 +44,7 @@ def culprit_text(timeline: Timeline, healthy: Timeline | None = None) -> str:
     rank = culprit(timeline)
     if rank is None:
         return f"No rank stands out: all wait about as long.{loss}"
-    idle = timeline.span_s - timeline.busy_s
+    idle = timeline.span_s - timeline.busy_s - timeline.sending_s
     others = (idle.sum() - idle[rank]) / (len(idle) - 1)
     return (
         f"The others wait for rank {rank}: it waits least, {idle[rank] / timeline.span_s:.1%} of the pipeline's time, "

@@ -78,7 +78,7 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     """(the parts of a step, the pipeline's bubble fraction)."""
     ledger = priced.ledger
     layout, m, pp = ledger.layout, ledger.micro_batches, ledger.layout.pp
-    times = _chunk_times(priced)
+    times = chunk_times(priced)
     transfer_s = priced.boundary_s if pp > 1 else 0.0
     if pp == 1:
         span = m * sum((times[i].busy_s for i in range(len(times))), 0.0)
@@ -94,7 +94,7 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0)
 
 
-def _chunk_times(priced: Priced) -> list[ChunkTime]:
+def chunk_times(priced: Priced) -> list[ChunkTime]:
     """One entry per chunk in model order; equal chunks are worked out once."""
     pipeline = priced.ledger.pipeline
     known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}

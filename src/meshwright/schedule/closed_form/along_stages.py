@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["around", "column", "total"]
+__all__ = ["around", "column", "others_mean", "total"]
 
 Array = npt.NDArray[np.float64]
 
@@ -31,4 +31,10 @@ def total(times: Array) -> Array:
     result: Array = np.zeros(times.shape[1:])
     for row in times:
         result = result + row
+    return result
+
+
+def others_mean(times: Array, own: Array) -> Array:
+    """For each rank, which has two chunks: the mean of the chunks of all others (what it waits for while the pipeline fills)."""
+    result: Array = (total(times) - own) / max(len(times) - 2, 1)
     return result

@@ -11,7 +11,6 @@ from typing import Any
 
 from meshwright.explain.cuts import what_is_cut
 from meshwright.explain.listing import Listed, StageListing
-from meshwright.explain.shown import PAIR_AXES
 from meshwright.ledger.rows import Row
 from meshwright.mesh import Mesh
 from meshwright.priced import PART_OF_AXIS, Priced
@@ -20,7 +19,7 @@ from meshwright.spec.layout import Layout
 from meshwright.step_time import Parts, stage_parts
 
 LINES = ("dp", "tp", "sp", "cp", "ep", "pp", "vocab", "other")
-"""The lines, in order. "other" has the scalars of the whole job: token count, gradient norm, loads of experts."""
+"""The lines, in order. "other" has the scalars of the whole job: token count and gradient norm."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,10 @@ def explain_by_axis(numbers: Priced, rank: int = 0, warnings: Sequence[Any] = ()
 def line_of(row: Row, part: str, layout: Layout) -> str:
     """The line that a collective belongs to. With sp every tp collective of a layer is there because the sequence is cut."""
     assert row.axis is not None
-    if part == "step" and row.axis not in PAIR_AXES:
+    if part == "step":
         return "other"
+    if row.name == names.ROUTER and row.axis.startswith("dp"):  # loads of experts, summed over the data-parallel ranks
+        return "ep"
     line = PART_OF_AXIS.get(row.axis, "dp")
     if line != "tp" or row.axis == "kv":
         return line

@@ -143,12 +143,35 @@ def formula(number: int, one_fraction: bool = False) -> str:
     below = [_power(letter, -power) for letter, power in _sorted(common) if power < 0]
     if scale.denominator != 1:
         below.insert(0, str(scale.denominator))
-    if len(rest) > 1:
-        alone = not factors and not below and scale == 1
-        factors.append(_sum(rest) if alone else f"({_sum(rest)})")
+    sums = _split(rest) if len(rest) > 1 else []
+    alone = len(sums) == 1 and not factors and not below and scale == 1
+    factors += [_sum(each) if alone else f"({_sum(each)})" for each in sums]
     if scale.numerator != 1 or not factors:
         factors.insert(0, str(scale.numerator))
     return " ".join(factors) + _under(below)
+
+
+def _split(terms: Mapping[Term, Fraction]) -> list[Mapping[Term, Fraction]]:
+    """``a c + b c - a - b`` as ``(a + b)`` and ``(c - 1)``, where one letter can be taken out that way."""
+    for letter in sorted({letter for term in terms for letter, _ in term}):
+        groups: dict[int, dict[Term, Fraction]] = {}
+        for term, factor in terms.items():
+            power = dict(term).get(letter, 0)
+            groups.setdefault(power, {})[_product(term, ((letter, -power),))] = factor
+        first = min(groups.values(), key=lambda group: sum(group.values()) < 0)
+        first = _over(first, (), _scale(list(first.values())))
+        ratios = {power: _ratio(group, first) for power, group in groups.items()}
+        if len(groups) > 1 and len(first) > 1 and all(ratios.values()):
+            return [first, {((letter, power),) if power else (): ratio or Fraction(0) for power, ratio in ratios.items()}]
+    return [terms]
+
+
+def _ratio(group: Mapping[Term, Fraction], other: Mapping[Term, Fraction]) -> Fraction | None:
+    """The number by which ``other`` must be multiplied to give ``group``, if there is one."""
+    if set(group) != set(other):
+        return None
+    ratios = {group[term] / other[term] for term in group}
+    return ratios.pop() if len(ratios) == 1 else None
 
 
 def _over(terms: Mapping[Term, Fraction], common: Term, scale: Fraction) -> dict[Term, Fraction]:

@@ -53,15 +53,17 @@ LETTERS = {
     "T": "tokens of a micro-batch on one rank, mb S/cp", "m": "micro-batches a step, batch/(dp mb)",
     "Pl": "parameters of its layers that a rank holds before ZeRO, without experts", "Pe": "of its experts",
     "Pr": "of embedding, last norm and head", "Pwl, Pwr": "those of Pl, Pr that every tp rank holds whole",
+    "fsdp": "dp_shard cp ranks, edp: dp_shard cp tp/ep ranks (etp = 1)",
 }  # fmt: skip
 """Letters that are no size of the model or degree of the layout."""
 
 
 @dataclass
 class SymbolicCalls:
-    """The calls of one collective over groups of one size (``ranks``), per rank and step, as numbers with formulas."""
+    """The calls of one collective over the groups of one axis, of ``ranks`` ranks, per rank and step, as numbers with formulas."""
 
     op: str
+    axis: str
     ranks: int
     calls: int = 0
     payload_bytes: int = 0
@@ -74,7 +76,7 @@ class SymbolicCalls:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "op": self.op, "ranks": formula(self.ranks), "calls": formula(self.calls), "payload_bytes": formula(self.payload_bytes),
+            "op": self.op, "axis": self.axis, "ranks": formula(self.ranks), "calls": formula(self.calls), "payload_bytes": formula(self.payload_bytes),
             "wire_per_payload": self.wire_per_payload,
         }  # fmt: skip
 
@@ -89,9 +91,9 @@ class SymbolicLine:
 
     def add(self, row: Row, calls: int, payload_bytes: int | None = None) -> None:
         """``calls`` times a row, with another payload where it is told in a letter of its own."""
-        op, key = row.op or "", (row.op or "", formula(row.ranks))
+        op, key = row.op or "", (row.op or "", row.axis or "")
         if key not in self.collectives:
-            self.collectives[key] = SymbolicCalls(op, row.ranks)
+            self.collectives[key] = SymbolicCalls(*key, row.ranks)
         found = self.collectives[key]
         found.calls += calls * row.times
         if op != "recv":

@@ -42,8 +42,7 @@ def _cells(line: AxisLine, found: AxisTable) -> list[object]:
 def symbolic_text(found: SymbolicTable) -> str:
     """The table in letters: one line per axis and variant, and one more for each further collective of it."""
     columns = [
-        Column("axis", fold=False), "cuts", Column("collective", fold=False), Column("calls", fold=False), Column("payload bytes", fold=False),
-        Column("wire / payload", fold=False), Column("n ranks", fold=False),
+        Column("axis", fold=False), "cuts", Column("collective", fold=False), "calls", "payload bytes", Column("wire", fold=False), Column("over n =", fold=False),
     ]  # fmt: skip
     rows: list[list[object]] = []
     for line in found.lines:
@@ -51,11 +50,11 @@ def symbolic_text(found: SymbolicTable) -> str:
             head = ["", ""] if index else [line.axis, line.cuts]
             if each.op == "recv":  # the mirror of a send
                 continue
-            rows.append([*head, each.op, formula(each.calls), formula(each.payload_bytes), each.wire_per_payload, formula(each.ranks)])
+            rows.append([*head, each.op, formula(each.calls), formula(each.payload_bytes), each.wire_per_payload, each.axis])
     sizes = ", ".join(f"{letter} = {size:,}" for letter, size in found.letters.items())
     notes = [
         "",
-        "Per rank and step; with a pipeline a rank has L/pp layers. bf16, and 4-byte gradients with zero=3, unless --precision says else.",
+        "Per rank and step; wire bytes are payload times the factor, on a ring or directly. bf16; 4-byte gradients with zero=3.",
         *(f"{letter}: {meaning}" for letter, meaning in LETTERS.items()),
         f"{found.model}: {sizes}",
     ]

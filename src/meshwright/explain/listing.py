@@ -17,8 +17,6 @@ from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.rows import Row
 from meshwright.ledger.stages import LayerBlock, layer_blocks
 
-PHASES = ("forward", "recompute", "backward_input", "backward_weight", "reduce", "optimizer")
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshwright.errors import InputError, Mistake
-from meshwright.explain.listing import PHASES, Listed, StageListing
+from meshwright.explain.listing import Listed, StageListing
 from meshwright.explain.shown import Shown
 from meshwright.explain.words import in_runs
 from meshwright.ledger.blocks.attention_core import score_pairs
@@ -22,6 +22,7 @@ from meshwright.mesh import Mesh, strides
 from meshwright.notation import Sharded
 from meshwright.priced import Priced
 from meshwright.spec.layout import Layout
+from meshwright.spec.names import PHASES
 from meshwright.units import DTYPE_BYTES
 
 JSON_KEYS = (

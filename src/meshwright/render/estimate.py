@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from meshwright.estimate import Estimate
 from meshwright.explain.compare import Comparison, Difference
-from meshwright.render.text import Column, table
-from meshwright.units import format_count, format_memory, format_seconds
+from meshwright.render.text import Column, facts, table
+from meshwright.units import format_memory, format_seconds
 
 PART_WORDS = {
     "compute_s": "compute", "recompute_s": "recomputed forward", "tp_s": "tp collectives", "cp_s": "cp collectives",
     "ep_s": "ep collectives", "pp_s": "pp messages", "bubble_s": "waiting for other stages", "dp_s": "dp collectives",
-    "optimizer_s": "optimizer", "other_s": "token count, gradient norm, loads",
+    "optimizer_s": "optimizer", "other_s": "token count, gradient norm",
 }  # fmt: skip
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -25,15 +25,16 @@ def estimate_text(found: Estimate, verdict: str) -> str:
     ]
     rows.append(["step", format_seconds(found.step_s), "100%", ""])
     columns = [Column("exposed part of a step", fold=False), Column("time", right=True, fold=False), Column("share", right=True), ""]
-    notes = [
-        "",
-        f"range       {format_seconds(found.step_s_low)} to {format_seconds(found.step_s_high)}",
-        f"MFU         {found.mfu:.1%} (convention {found.mfu_convention})",
-        f"throughput  {found.tokens_per_s_per_gpu:,.0f} tokens/s per GPU",
-        *([f"bubble      {found.bubble_fraction:.1%} of the pipeline's time"] if found.layout.pp > 1 else []),
-        f"memory      {verdict}",
-        "assumed     " + "\n            ".join(found.assumed),
+    low, high = format_seconds(found.step_s_low), format_seconds(found.step_s_high)
+    pairs = [
+        ("range", f"{low} to {high}"),
+        ("MFU", f"{found.mfu:.1%}, convention {found.mfu_convention}"),
+        ("throughput", f"{found.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
+        *([("bubble", f"{found.bubble_fraction:.1%} of the pipeline's time")] if found.layout.pp > 1 else []),
+        ("memory", verdict),
+        *(("assumed" if index == 0 else "", words) for index, words in enumerate(found.assumed)),
     ]
+    notes = ["", *facts(pairs)]
     return table(f"{found.layout} on {found.layout.world_size} GPUs: {format_seconds(found.step_s)} a step", columns, rows, notes=notes)
 
 
@@ -47,7 +48,7 @@ def comparison_text(found: Comparison) -> str:
         Column("MFU", right=True), Column("memory", right=True, fold=False), "fits",
     ]  # fmt: skip
     rows = [
-        [name, format_seconds(one.step_s), *(format_seconds(one.parts[part]) for part in used), f"{one.mfu:.1%}",
+        [name, format_seconds(one.step_s), *(format_seconds(one.parts[part]) if one.parts[part] else "-" for part in used), f"{one.mfu:.1%}",
          format_memory(one.memory_bytes), "yes" if one.fits else "no"]
         for name, one in zip(names, found.estimates, strict=True)
     ]  # fmt: skip
@@ -69,7 +70,3 @@ def _words(found: Comparison, difference: Difference) -> list[str]:
     head = f"{name_of(difference.layout)} takes {longer} {way} than {name_of(difference.against)}{fits}:"
     return ["", head, *(f"  {words}" for words in difference.words)]
 
-
-def parameters_text(count: float) -> str:
-    """``70.6B parameters``."""
-    return f"{format_count(count)} parameters"

@@ -269,7 +269,7 @@ def device_mistakes(cluster: Cluster | None, workload: Training | None, asked: A
     peaks = dict(cluster.device.peak_flops_per_s)
     half = "bf16" in peaks or "float16" in peaks  # fp16 stands in for bf16 where that is missing (V100)
     compute = PRECISIONS[workload.precision].compute if workload and workload.precision else "bf16"
-    if compute in peaks and half or compute == "bf16" and half:
+    if (compute in peaks and half) or (compute == "bf16" and half):
         return []
     if not half:
         legal = "bf16 or float16, which attention needs"

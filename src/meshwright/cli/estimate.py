@@ -13,7 +13,13 @@ MFU_CONVENTIONS = ("causal", "full", "hardware", "6n")
 
 @command()
 @plan_arguments("PLAN", layouts="many")
-@click.option("--mfu-convention", type=OneOf("NAME", MFU_CONVENTIONS), default="causal", show_default=True, help="Flops that MFU counts: causal, full, hardware or 6n.")
+@click.option(
+    "--mfu-convention",
+    type=OneOf("NAME", MFU_CONVENTIONS),
+    default="causal",
+    show_default=True,
+    help="Flops that MFU counts: causal, full, hardware or 6n.",
+)
 def estimate(job: PlanArguments, mfu_convention: str, as_json: bool) -> int:
     """Estimate a step: its time by parts, MFU, memory, whether it fits.
 

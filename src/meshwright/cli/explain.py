@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @click.option("--phase", type=OneOf("PHASE", PHASES), help=f"Only this phase: {', '.join(PHASES)}.")
 @click.option("--row", type=Count(), help="One row in full, by its number: formulas with their numbers.")
 @click.option("--by", type=OneOf("axis", ("axis",)), help="One line per axis. Without a layout: in letters.")
-def explain(job: PlanArguments, layer: int | None, rank: int | None, phase: str | None, row: int | None, by: str | None, as_json: bool) -> None:
+def explain(
+    job: PlanArguments, layer: int | None, rank: int | None, phase: str | None, row: int | None, by: str | None, as_json: bool
+) -> None:
     """Show what one rank holds, computes and sends in a step: local shapes, bytes, seconds, and why.
 
     PLAN is a plan.toml, or a model with --cluster and --layout. Rows are of one call; `x N` is how often a step has it.

@@ -104,7 +104,10 @@ def _told(parts: dict[str, float]) -> list[str]:
 
 def _compute(a: Candidate, b: Candidate, part: str) -> str:
     flops = [_flops(a, part == "recompute_s"), _flops(b, part == "recompute_s")]
-    rates = [count / candidate.estimate.parts[part] if candidate.estimate.parts[part] else 0.0 for candidate, count in zip((a, b), flops, strict=True)]
+    rates = [
+        count / candidate.estimate.parts[part] if candidate.estimate.parts[part] else 0.0
+        for candidate, count in zip((a, b), flops, strict=True)
+    ]
     words = [_changed("flops on the busiest rank", flops[0], flops[1], format_count)]
     if all(rates):
         words.append(_changed("flops/s reached", rates[0], rates[1], format_count))
@@ -129,7 +132,11 @@ def _collectives(a: Candidate, b: Candidate, part: str) -> str:
     wire = [sum(line.wire_bytes for line in each) for each in lines]
     calls = [sum(line.calls for line in each) for each in lines]
     tiers = [_tiers([line.tier for line in each]) for each in lines]
-    words = [_keys(a, b, part), _changed("sent", wire[0], wire[1], format_traffic), _changed("calls", calls[0], calls[1], lambda n: f"{n:,.0f}")]
+    words = [
+        _keys(a, b, part),
+        _changed("sent", wire[0], wire[1], format_traffic),
+        _changed("calls", calls[0], calls[1], lambda n: f"{n:,.0f}"),
+    ]
     if all(tiers) and tiers[0] != tiers[1]:
         words.append(f"over {tiers[1]} instead of {tiers[0]}")
     return ", ".join(word for word in words if word) or "the same calls and bytes; more or less of them is hidden"
@@ -146,8 +153,10 @@ def _keys(a: Candidate, b: Candidate, part: str) -> str:
         "cp_s": lambda c: f"cp={c.estimate.layout.cp}:{c.estimate.layout.cp_kind}",
         "ep_s": lambda c: f"ep={c.estimate.layout.ep} etp={c.estimate.layout.etp}",
         "pp_s": lambda c: f"pp={c.estimate.layout.pp}:{schedule_word(c.estimate.layout)}",
-        "dp_s": lambda c: f"dp={c.estimate.layout.dp_replicate}x{c.estimate.layout.dp_shard} zero={c.estimate.layout.zero}"
-        + (f":{c.estimate.layout.zero_variant}" if c.estimate.layout.zero_variant else ""),
+        "dp_s": lambda c: (
+            f"dp={c.estimate.layout.dp_replicate}x{c.estimate.layout.dp_shard} zero={c.estimate.layout.zero}"
+            + (f":{c.estimate.layout.zero_variant}" if c.estimate.layout.zero_variant else "")
+        ),
         "other_s": lambda c: f"{c.estimate.layout.world_size} ranks",
     }
     return _changed("", keys[part](a), keys[part](b))
@@ -156,7 +165,9 @@ def _keys(a: Candidate, b: Candidate, part: str) -> str:
 def _bubble(a: Candidate, b: Candidate, part: str) -> str:
     def said(candidate: Candidate) -> str:
         layout = candidate.estimate.layout
-        return f"{layout.pp} stages, {schedule_word(layout)}, m = {candidate.numbers.ledger.micro_batches}" if layout.pp > 1 else "no pipeline"
+        return (
+            f"{layout.pp} stages, {schedule_word(layout)}, m = {candidate.numbers.ledger.micro_batches}" if layout.pp > 1 else "no pipeline"
+        )
 
     idle = [candidate.estimate.bubble_fraction for candidate in (a, b)]
     return f"{_changed('', said(a), said(b)) or said(b)}; ranks idle {idle[1]:.1%} instead of {idle[0]:.1%} of the pipeline's time"

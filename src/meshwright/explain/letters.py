@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from math import gcd, lcm
+from typing import Any
 
 Term = tuple[tuple[str, int], ...]
 """Letters with their powers, sorted; () is a pure number."""
@@ -40,9 +41,9 @@ class Letter(int):
         made.terms = {term: factor for term, factor in terms.items() if factor}
         return made
 
-    def __add__(self, other: object) -> int | float:  # type: ignore[override]
+    def __add__(self, other: Any) -> Any:
         if not isinstance(other, int):
-            return int(self) + other if isinstance(other, float) else NotImplemented
+            return int(self) + other
         terms = dict(self.terms)
         for term, factor in terms_of(other).items():
             terms[term] = terms.get(term, Fraction(0)) + factor
@@ -53,15 +54,15 @@ class Letter(int):
     def __neg__(self) -> Letter:
         return Letter.of(-int(self), {term: -factor for term, factor in self.terms.items()})
 
-    def __sub__(self, other: object) -> int | float:  # type: ignore[override]
-        return self + -other if isinstance(other, int | float) else NotImplemented
+    def __sub__(self, other: Any) -> Any:
+        return self + -other
 
-    def __rsub__(self, other: object) -> int | float:  # type: ignore[override]
-        return -self + other if isinstance(other, int | float) else NotImplemented
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
 
-    def __mul__(self, other: object) -> int | float:  # type: ignore[override]
+    def __mul__(self, other: Any) -> Any:
         if not isinstance(other, int):
-            return int(self) * other if isinstance(other, float) else NotImplemented
+            return int(self) * other
         terms: dict[Term, Fraction] = {}
         for left, a in self.terms.items():
             for right, b in terms_of(other).items():
@@ -71,17 +72,17 @@ class Letter(int):
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: object) -> int | float:  # type: ignore[override]
-        return _divided(self, other, int(self) // other) if isinstance(other, int) else NotImplemented
+    def __floordiv__(self, other: Any) -> Any:
+        return _divided(self, other, int(self) // other)
 
-    def __rfloordiv__(self, other: object) -> int | float:  # type: ignore[override]
-        return _divided(other, self, other // int(self)) if isinstance(other, int) else NotImplemented
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _divided(other, self, other // int(self))
 
-    def __truediv__(self, other: object) -> int | float:  # type: ignore[override]
-        return _divided(self, other, int(self) / other) if isinstance(other, int | float) else NotImplemented
+    def __truediv__(self, other: Any) -> Any:
+        return _divided(self, other, int(self) / other)
 
-    def __rtruediv__(self, other: object) -> int | float:  # type: ignore[override]
-        return _divided(other, self, other / int(self)) if isinstance(other, int | float) else NotImplemented
+    def __rtruediv__(self, other: Any) -> Any:
+        return _divided(other, self, other / int(self))
 
 
 def terms_of(number: int) -> Mapping[Term, Fraction]:
@@ -191,7 +192,7 @@ def _under(below: list[str]) -> str:
     return f"/{below[0]}" if len(below) == 1 else f"/({' '.join(below)})" if below else ""
 
 
-def _divided(whole: object, part: object, plain: int | float) -> int | float:
+def _divided(whole: Any, part: Any, plain: int | float) -> int | float:
     """``whole / part`` with its formula where that is exact and ``part`` one term; else the plain result."""
     if not isinstance(whole, int) or not isinstance(part, int) or int(part) == 0 or int(whole) % int(part):
         return plain

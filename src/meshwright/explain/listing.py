@@ -14,7 +14,7 @@ from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, Stage, scalar_rows
 from meshwright.ledger.data_parallel import Unit
-from meshwright.ledger.rows import Row
+from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.stages import LayerBlock, layer_blocks
 
 
@@ -130,7 +130,7 @@ class StageListing:
         yield from self._once([row for row in unit.step if row.phase == "forward"], part, layers)
         yield from self._each(unit.forward, part, layers)
 
-    def _boundary(self, phase: str, op: str) -> Iterator[Listed]:
+    def _boundary(self, phase: Phase, op: str) -> Iterator[Listed]:
         received, sent = self.stage.boundaries()
         if phase != "forward":
             received, sent = sent, received

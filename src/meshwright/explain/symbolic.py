@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from meshwright.collectives.volume import wire_bytes
 from meshwright.explain.by_axis import line_of
 from meshwright.explain.letters import Letter, formula, per_unit, quotient
-from meshwright.collectives.volume import wire_bytes
 from meshwright.ledger import step
 from meshwright.ledger.build import Ledger, build
 from meshwright.ledger.data_parallel import Unit
@@ -52,7 +52,8 @@ STATE = {1: "optimizer", 2: "optimizer, gradients", 3: "all state"}
 LETTERS = {
     "T": "tokens of a micro-batch on one rank, mb S/cp", "m": "micro-batches a step, batch/(dp mb)",
     "Pl": "parameters of its layers that a rank holds before ZeRO, without experts", "Pe": "of its experts",
-    "Pr": "of embedding, last norm and head", "Pwl, Pwr": "those of Pl, Pr that every tp rank holds whole",
+    "Pr": "of embedding, last norm and head",
+    "Pwl, Pwr": "those of Pl, Pr that every tp rank holds whole",
     "fsdp": "dp_shard cp ranks, edp: dp_shard cp tp/ep ranks (etp = 1)",
 }  # fmt: skip
 """Letters that are no size of the model or degree of the layout."""
@@ -76,8 +77,8 @@ class SymbolicCalls:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "op": self.op, "axis": self.axis, "ranks": formula(self.ranks), "calls": formula(self.calls), "payload_bytes": formula(self.payload_bytes),
-            "wire_per_payload": self.wire_per_payload,
+            "op": self.op, "axis": self.axis, "ranks": formula(self.ranks), "calls": formula(self.calls),
+            "payload_bytes": formula(self.payload_bytes), "wire_per_payload": self.wire_per_payload,
         }  # fmt: skip
 
 
@@ -91,7 +92,7 @@ class SymbolicLine:
 
     def add(self, row: Row, calls: int, payload_bytes: int | None = None) -> None:
         """``calls`` times a row, with another payload where it is told in a letter of its own."""
-        op, key = row.op or "", (row.op or "", row.axis or "")
+        op, key = row.op or "", (row.op or "", "cp" if row.axis in ("ring", "ulysses") else row.axis or "")
         if key not in self.collectives:
             self.collectives[key] = SymbolicCalls(*key, row.ranks)
         found = self.collectives[key]
@@ -235,7 +236,7 @@ def _stand_in_mla(mla: Mla) -> Mla:
     rope = Letter("Hr", 64)
     nope = Letter("Hq", 256) - rope
     return replace(
-        mla, q_lora_rank=rank, kv_lora_rank=Letter("Ckv", 1 << 9), qk_rope_head_dim=rope, qk_nope_head_dim=int(nope) and nope,
+        mla, q_lora_rank=rank, kv_lora_rank=Letter("Ckv", 1 << 9), qk_rope_head_dim=rope, qk_nope_head_dim=nope,
         v_head_dim=Letter("Hv", 128),
     )  # fmt: skip
 

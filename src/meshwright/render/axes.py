@@ -11,9 +11,10 @@ from meshwright.units import format_seconds, format_traffic
 
 def axes_text(found: AxisTable) -> str:
     """One line per axis; an axis that the layout does not use has only its degree."""
-    columns = [
+    columns: list[Column | str] = [
         Column("axis", fold=False), Column("degree", right=True, fold=False), "cuts", Column("collectives a step", fold=False),
-        Column("payload", right=True, fold=False), Column("wire", right=True, fold=False), "tier", Column("exposed", right=True, fold=False),
+        Column("payload", right=True, fold=False), Column("wire", right=True, fold=False), "tier",
+        Column("exposed", right=True, fold=False),
     ]  # fmt: skip
     rows = [_cells(line, found) for line in found.lines]
     parts = found.parts
@@ -41,8 +42,9 @@ def _cells(line: AxisLine, found: AxisTable) -> list[object]:
 
 def symbolic_text(found: SymbolicTable) -> str:
     """The table in letters: one line per axis and variant, and one more for each further collective of it."""
-    columns = [
-        Column("axis", fold=False), "cuts", Column("collective", fold=False), "calls", "payload bytes", Column("wire", fold=False), Column("over n =", fold=False),
+    columns: list[Column | str] = [
+        Column("axis", fold=False), "cuts", Column("collective", fold=False), "calls", "payload bytes", Column("wire", fold=False),
+        Column("over n =", fold=False),
     ]  # fmt: skip
     rows: list[list[object]] = []
     for line in found.lines:

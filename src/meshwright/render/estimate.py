@@ -24,7 +24,12 @@ def estimate_text(found: Estimate, verdict: str) -> str:
         if seconds
     ]
     rows.append(["step", format_seconds(found.step_s), "100%", ""])
-    columns = [Column("exposed part of a step", fold=False), Column("time", right=True, fold=False), Column("share", right=True), ""]
+    columns: list[Column | str] = [
+        Column("exposed part of a step", fold=False),
+        Column("time", right=True, fold=False),
+        Column("share", right=True),
+        "",
+    ]
     low, high = format_seconds(found.step_s_low), format_seconds(found.step_s_high)
     pairs = [
         ("range", f"{low} to {high}"),
@@ -43,17 +48,20 @@ def comparison_text(found: Comparison) -> str:
     names = [name_of(index) for index in range(len(found.estimates))]
     legend = [f"  {name}  {estimate.layout}" for name, estimate in zip(names, found.estimates, strict=True)]
     used = [part for part in PART_WORDS if any(estimate.parts[part] / estimate.step_s > 5e-4 for estimate in found.estimates)]
-    columns = [
+    columns: list[Column | str] = [
         Column("", fold=False), Column("step", right=True, fold=False), *(Column(part.removesuffix("_s"), right=True) for part in used),
         Column("MFU", right=True), Column("memory", right=True, fold=False), "fits",
     ]  # fmt: skip
     rows = [
-        [name, format_seconds(one.step_s), *(format_seconds(one.parts[part]) if one.parts[part] else "-" for part in used), f"{one.mfu:.1%}",
-         format_memory(one.memory_bytes), "yes" if one.fits else "no"]
+        [name, format_seconds(one.step_s), *(format_seconds(one.parts[part]) if one.parts[part] else "-" for part in used),
+         f"{one.mfu:.1%}", format_memory(one.memory_bytes), "yes" if one.fits else "no"]
         for name, one in zip(names, found.estimates, strict=True)
     ]  # fmt: skip
     convention = found.estimates[0].mfu_convention
-    notes = [f"Seconds exposed in a step; MFU by convention {convention}.", *(line for each in found.differences for line in _words(found, each))]
+    notes = [
+        f"Seconds exposed in a step; MFU by convention {convention}.",
+        *(line for each in found.differences for line in _words(found, each)),
+    ]
     return table("\n".join([f"{len(names)} layouts", *legend]), columns, rows, notes=["", *notes])
 
 
@@ -69,4 +77,3 @@ def _words(found: Comparison, difference: Difference) -> list[str]:
     fits = "" if other.fits else " and does not fit"
     head = f"{name_of(difference.layout)} takes {longer} {way} than {name_of(difference.against)}{fits}:"
     return ["", head, *(f"  {words}" for words in difference.words)]
-

@@ -11,7 +11,12 @@ from meshwright.units import format_memory
 def memory_text(report: MemoryReport, hint: str = "") -> str:
     """A line per stage (equal neighbours share one), a column per category, what holds the peak; ``hint`` says what would fit."""
     used = [name for name in report.stages[0].categories if any(stage.categories[name] for stage in report.stages)]
-    headers = [Column("stage", fold=False), "layers", *(Column(name.replace("_", " "), right=True) for name in used), Column("peak", right=True)]
+    headers: list[Column | str] = [
+        Column("stage", fold=False),
+        "layers",
+        *(Column(name.replace("_", " "), right=True) for name in used),
+        Column("peak", right=True),
+    ]
     rows = [
         [_range(first.stage, last.stage), in_runs([*first.layers, *(last.layers if last is not first else ())], 3),
          *(format_memory(first.categories[name]) for name in used), format_memory(first.peak_bytes)]

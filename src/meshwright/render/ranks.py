@@ -8,7 +8,7 @@ from meshwright.render.text import Column, table
 
 def ranks_text(report: RankReport) -> str:
     """One line per axis, then the nodes with every rank's place."""
-    columns = [
+    columns: list[Column | str] = [
         Column("axis", fold=False), Column("ranks", right=True, fold=False), Column("tier", fold=False), "which", "groups", "together they",
     ]  # fmt: skip
     picture = report.picture()

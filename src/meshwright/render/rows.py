@@ -16,8 +16,9 @@ PLACES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 def rows_text(found: Explanation) -> str:
     """The listing: name and phase, the tensor before and after with its local shapes, what is done and why, how long and how often."""
-    columns = [
-        Column("#", right=True, fold=False), Column("module, phase", fold=False), Column("tensor, and what this rank has of it", fold=False),
+    columns: list[Column | str] = [
+        Column("#", right=True, fold=False), Column("module, phase", fold=False),
+        Column("tensor, and what this rank has of it", fold=False),
         "does, because", Column("each", right=True, fold=False),
     ]  # fmt: skip
     width = max((len(text) for row in found.rows for text in (row.before, row.after) if text), default=0)

@@ -185,7 +185,8 @@ def stage_parts(priced: Priced, index: int) -> Parts:
     stage, times = ledger.stage(index), _chunk_times(priced)
     copies = 2 if ledger.layout.schedule == "dualpipe" else 1
     mine = [times[chunk.index] for chunk in stage.chunks]
-    parts = _stage_parts(priced, stage, mine, _transfer_s(priced), ledger.micro_batches / copies)
+    transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0
+    parts = _stage_parts(priced, stage, mine, transfer_s, ledger.micro_batches / copies)
     end = _stage_end(priced, stage, times)
     return Parts(*(getattr(parts, name) + getattr(end, name) for name in PART_NAMES))
 

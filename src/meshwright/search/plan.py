@@ -30,10 +30,6 @@ NEAR_TIE = 0.01
 
 FRONT_LENGTH = 10
 
-DEFAULT_SEQ = 8192
-DEFAULT_STEP_TOKENS = 4 * 1024 * 1024
-"""What large runs use: Llama 3 405B trained at 8,192 tokens and 4M to 16M tokens a step (arXiv 2407.21783, section 3.4.1)."""
-
 Progress = Callable[[int, int, Found], None]
 
 
@@ -144,19 +140,6 @@ def plan(
         plans, by_stack, _thin(ranking.front()), decisions, found.enumerated, found.evaluated, found.feasible,
         time.perf_counter() - started, run=_run(tokens, workload, priced[0], gpus), gpus=gpus, assumed=priced[0].assumed,
     )  # fmt: skip
-
-
-def default_workload(model: Model, gpus: int, seq: int | None, batch: int | None, precision: str | None) -> tuple[Training, list[str]]:
-    """The workload, and in words what was not said: a sequence of up to 8,192 tokens, about four million tokens a step,
-    a batch that every number of replicas up to the GPU count divides as well as it can."""
-    assumed = []
-    if seq is None:
-        seq = min(model.max_positions, DEFAULT_SEQ)
-        assumed.append(f"sequence of {seq:,} tokens (--seq)")
-    if batch is None:
-        batch = max(gpus, DEFAULT_STEP_TOKENS // seq // gpus * gpus)
-        assumed.append(f"batch of {batch:,} sequences (--batch)")
-    return Training(seq=seq, batch=batch, precision=precision), assumed
 
 
 def _wanted(model: Model, constraint: Condition, stack: str | None) -> Condition:

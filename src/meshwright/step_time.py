@@ -182,7 +182,7 @@ def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num)
 def stage_parts(priced: Priced, index: int) -> Parts:
     """The parts of one stage by itself; what it waits for others is not in them (``bubble_s`` is 0)."""
     ledger = priced.ledger
-    stage, times = ledger.stage(index), _chunk_times(priced)
+    stage, times = ledger.stage(index), chunk_times(priced)
     copies = 2 if ledger.layout.schedule == "dualpipe" else 1
     mine = [times[chunk.index] for chunk in stage.chunks]
     transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0

@@ -11,6 +11,7 @@ communication                   received activations of a pipeline boundary, dou
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+
 from meshwright.arithmetic import Num, larger, where
 from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk

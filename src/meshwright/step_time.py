@@ -11,6 +11,7 @@ The parts sum to the step. They are those of the busiest stage; what it waits is
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+
 import numpy as np
 
 from meshwright.arithmetic import Num, is_array, larger, where
@@ -230,7 +231,7 @@ def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
 def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
     """Reductions hide behind the backward of the last micro-batch, all but the last unit's; ZeRO's parameter gather
     behind the next forward, where the stack does so."""
-    stack, ledger = priced.ledger.stack, priced.ledger
+    stack = priced.ledger.stack
     mine = [times[chunk.index] for chunk in stage.chunks]
     parts = Parts()
     reduce_s, keep_s, collect_s, last_s = _once_per_step(priced, stage, parts)

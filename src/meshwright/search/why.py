@@ -93,7 +93,9 @@ def _tensor(ranking: Ranking, winner: Estimate) -> Decision:
 
 def _sequence(ranking: Ranking, winner: Estimate) -> Decision:
     sp = winner.layout.sp
-    reason = "what is saved between the tensor-parallel pairs is cut by tp, for the same bytes forward" if sp else "nothing needs the memory"
+    reason = (
+        "what is saved between the tensor-parallel pairs is cut by tp, for the same bytes forward" if sp else "nothing needs the memory"
+    )
     other = ranking.best(lambda column: False if column.sp == sp else column.tp > 1)
     return Decision("sp", f"sequence parallel {'on' if sp else 'off'}", reason, other)
 

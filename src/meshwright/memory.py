@@ -16,8 +16,7 @@ from meshwright.arithmetic import Num, larger, where
 from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk
 from meshwright.priced import Priced, UnitNumbers
-from meshwright.schedule.build import build as build_schedule
-from meshwright.schedule.in_flight import count_in_flight, in_flight_chunks
+from meshwright.schedule.in_flight import in_flight_chunks
 from meshwright.units import DTYPE_BYTES
 
 
@@ -170,10 +169,7 @@ def _add_chunk_bytes(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num]:
 
 
 def in_flight(schedule: str, rank: int, p: int, v: int, m: Num) -> Num:
-    """Most chunk activations that a pipeline rank holds: the schedule's formula, or a count of its lists."""
+    """Most chunk activations that a pipeline rank holds."""
     if p == 1 and schedule != "gpipe":
         return where(m > 0, 1, 0)
-    try:
-        return in_flight_chunks(schedule, rank, p, v, m)
-    except ValueError:
-        return int(count_in_flight(build_schedule(schedule, p, v, int(m)))[rank])
+    return in_flight_chunks(schedule, rank, p, v, m)

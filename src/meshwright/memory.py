@@ -64,11 +64,20 @@ def stage_memory(priced: Priced, index: int) -> StageMemory:
 
 
 def peak_bytes(priced: Priced) -> Num:
-    """Peak of the fullest rank, over the first stage of each composition: in no schedule does a later one hold more."""
+    """Peak of the fullest rank."""
     peak: Num = 0
-    for index, _ in priced.ledger.pipeline.representatives:
+    for index in candidates(priced):
         peak = larger(peak, stage_memory(priced, index).peak_bytes)
     return peak
+
+
+def candidates(priced: Priced) -> tuple[int, ...]:
+    """Stages of which one is the fullest: the first of each composition, since micro-batches in flight fall along the
+    stages; under zb-v they rise where there are few of them, so its last ones count, too."""
+    pipeline = priced.ledger.pipeline
+    if priced.ledger.layout.schedule == "zb-v":
+        return pipeline.ends
+    return tuple(index for index, _ in pipeline.representatives)
 
 
 def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]]:

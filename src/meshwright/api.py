@@ -62,10 +62,8 @@ def plan(
         subject=model, cluster=cluster, gpus=gpus, seq=seq, batch=batch, precision=precision, stack=stack,
         memory_fraction=memory_fraction, source=source,
     )  # fmt: skip
-    job = resolve(asked, needs=("cluster",))
-    assert job.cluster is not None
-    if job.gpus is None:
-        raise InputError([Mistake(source, f"{asked.dashes}gpus", None, "a whole number from 1 to 10^8", problem="is missing")])
+    job = _planned(asked, constraints)
+    assert job.cluster is not None and job.gpus is not None
     workload, assumed = default_workload(job.model, job.gpus, seq, batch, precision)
     answer = search(
         job.model, job.cluster, workload, job.gpus, job.stack.name if job.stated_stack else None, job.memory_fraction, constraints,
@@ -73,6 +71,27 @@ def plan(
     )  # fmt: skip
     answer.assumed[:0] = [*assumed, *job.assumed]
     return answer, replace(job, workload=workload)
+
+
+def _planned(asked: Asked, constraints: Iterable[str]) -> Job:
+    """The inputs of a search; mistakes of the constraints are told with those of the rest."""
+    from meshwright.search.constraints import parse_constraints
+
+    mistakes: list[Mistake] = []
+    job: Job | None = None
+    try:
+        job = resolve(asked, needs=("cluster",))
+    except InputError as error:
+        mistakes += error.mistakes
+    try:
+        parse_constraints(constraints, f"{asked.dashes}constraint")
+    except InputError as error:
+        mistakes += error.mistakes
+    if asked.gpus is None and (job is None or job.gpus is None):
+        mistakes.append(Mistake(asked.source, f"{asked.dashes}gpus", None, "a whole number from 1 to 10^8", problem="is missing"))
+    if job is None or mistakes:
+        raise InputError(mistakes)
+    return job
 
 
 def estimate(model: str | Path | Model | Plan, *, mfu_convention: str = "causal", **said: Unpack[Said]) -> Estimate:

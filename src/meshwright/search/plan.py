@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from meshwright.errors import InputError, MeshwrightError, NoAnswer
 from meshwright.estimate import MEMORY_FRACTION, Estimate, estimate
 from meshwright.search.constraints import Condition, parse_constraints
 from meshwright.search.evaluate import Found, Question
@@ -127,6 +128,8 @@ def plan(
     wanted = _wanted(model, parse_constraints(constraints), stack)
     question = Question(Space(model, workload, gpus, vocab_pad), cluster, STACKS[stack or DEFAULT_STACK], memory_fraction, wanted)
     found = evaluate_all(question, progress)
+    if not found.enumerated:
+        raise _nothing_legal(question)
     if not found.segments:
         nearest = _nearest(question, found)
         return PlanAnswer([], {}, [], [], found.enumerated, found.evaluated, 0, time.perf_counter() - started, nearest=nearest, gpus=gpus)
@@ -195,6 +198,16 @@ def _run(tokens: int | None, workload: Training, best: Estimate, gpus: int) -> R
     steps = -(-tokens // (workload.batch * workload.seq))
     seconds = steps * best.step_s
     return Run(tokens, steps, seconds / 86_400, seconds * gpus / 3_600)
+
+
+def _nothing_legal(question: Question) -> MeshwrightError:
+    """Why there is no layout at all: what is wrong with the simplest one, or else what the user wants of it."""
+    space = question.space
+    try:
+        check(space.model, space.workload, Layout(dp_shard=space.gpus), question.cluster, space.gpus, file="command line")
+    except InputError as error:
+        return error
+    return NoAnswer("No legal layout is what --constraint and --stack ask for.", {"plans": [], "nearest": None})
 
 
 def _nearest(question: Question, found: Found) -> Nearest | None:

@@ -80,7 +80,7 @@ def _first_tier(question: Question) -> Decision:
     choice = f"{inner.name} joins {inner.size} GPUs" if inner.size else f"one tier, {inner.name}"
     reason = (
         f"{format_rate(inner.bandwidth_bytes_per_s)} per direction and GPU inside, {format_rate(outer.bandwidth_bytes_per_s)} beyond: "
-        f"what is exposed costs {ratio:.0f} times more across nodes"
+        f"the same bytes take {ratio:.2g} times as long across nodes"
     )
     return Decision("first tier", choice, reason, given=True)
 

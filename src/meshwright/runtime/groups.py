@@ -20,12 +20,11 @@ from meshwright.recording.events import Group
 
 TRAINING_AXES = (
     "tp", "cp", "ring", "ulysses", "kv", "dp_shard", "dp_replicate", "fsdp", "dp_cp", "ep", "etp", "edp", "edp_replicate", "pp", "world",
-    "embedding", "mirror",
 )  # fmt: skip
-"""Every axis that a training step may send over (DESIGN section 4.1); names of meshwright.mesh, and two of pipelines:
-``embedding`` the first and last stage, which share a tied table; ``mirror`` stages i and p-1-i of DualPipe."""
+"""Every axis that a training step may send over (DESIGN section 4.1); names of meshwright.mesh."""
 
-_PIPELINE_GROUPS = ("embedding", "mirror")
+PIPELINE_AXES = ("embedding", "mirror")
+"""Two more of pipelines: the first and last stage, which share a tied table; stages i and p-1-i of DualPipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class ProcessGroups:
 def make_groups(mesh: Mesh, rank: int, timeout_s: float, axes: Sequence[str] = TRAINING_AXES) -> ProcessGroups:
     """Make this rank's groups; every rank must call it, with the same axes, after ``init_process_group``.
 
-    Each group gets ``timeout_s``: torch's default is half an hour whatever the world's limit is.
+    axes may be of TRAINING_AXES and PIPELINE_AXES. Each group gets ``timeout_s``: torch's default is half an hour whatever the world's limit is.
     """
     return ProcessGroups([_make_axis(mesh, rank, axis, timedelta(seconds=timeout_s)) for axis in axes])
 
@@ -107,7 +106,7 @@ def _make_axis(mesh: Mesh, rank: int, axis: str, timeout: timedelta) -> Axis:
 
 def _group_of(mesh: Mesh, rank: int, axis: str) -> tuple[int, tuple[int, ...]]:
     """The group's number among the groups of its axis, in order of their first ranks; and its ranks."""
-    if axis in _PIPELINE_GROUPS:
+    if axis in PIPELINE_AXES:
         return _pipeline_group(mesh, rank, axis)
     if axis == "kv" and mesh.kv_heads is None:
         return rank, (rank,)

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from torch.utils.checkpoint import checkpoint
-
-from meshwright.runtime import scope
-
-scope.transparent(__file__)
 
 Result = TypeVar("Result")
 
@@ -19,13 +14,6 @@ def recomputed(function: Callable[..., Result], *args: Any) -> Result:
     """``function(*args)``, of whose activations only the tensors in ``args`` are kept.
 
     The second run stops at the last tensor that backward needs, so a collective after that (the reduction behind the last matrix) is
-    not sent again. Random state is not saved: our dropout masks depend on none. Recordings show the second run in the phase
-    "recompute" of the module that the first one was in.
+    not sent again. Random state is not saved: our dropout masks depend on none.
     """
-    now = scope.current()
-
-    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        again = scope.at(module=now.module, micro_batch=now.micro_batch, chunk=now.chunk, phase="recompute")
-        return nullcontext(), again
-
-    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
+    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)

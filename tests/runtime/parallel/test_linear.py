@@ -7,6 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from meshwright.mesh import Mesh
+from meshwright.runtime.groups import PIPELINE_AXES, make_groups
 from meshwright.runtime.launch import run_ranks
 from meshwright.runtime.parallel.comm import all_to_all, copy_to, gather_from, join_from, reduce_from, reduce_scatter_to, split_to
 from meshwright.runtime.parallel.linear import column_linear, row_linear, sum_over_copies
@@ -161,7 +163,7 @@ def test_groups_have_stable_names_and_fsdp_shares_them() -> None:
 
 
 def pipeline_groups() -> tuple:
-    groups = groups_of(Layout(pp=4, tp=2))
+    groups = make_groups(Mesh(Layout(pp=4, tp=2)), torch.distributed.get_rank(), 60, axes=("pp", *PIPELINE_AXES))
     return [(groups[axis].name, groups[axis].ranks) for axis in ("pp", "embedding", "mirror")]
 
 

@@ -160,26 +160,8 @@ def copy_to(x: Tensor, axis: Axis) -> Tensor:
     return _apply(x, axis, _same, lambda grad: all_reduce(grad.clone(), axis))
 
 
-class _ReduceInPlace(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: Axis) -> Tensor:
-        ctx.mark_dirty(x)
-        all_reduce(x, axis)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad, None
-
-
-def reduce_from(x: Tensor, axis: Axis, in_place: bool = False) -> Tensor:
-    """The sum of the ranks' summands, which all of them go on with in the same way.
-
-    in_place: x, contiguous, may be overwritten: the output of a product, which no backward needs.
-    """
-    if in_place and axis.group is not None:
-        result: Tensor = _ReduceInPlace.apply(x, axis)
-        return result
+def reduce_from(x: Tensor, axis: Axis) -> Tensor:
+    """The sum of the ranks' summands, which all of them go on with in the same way."""
     return _apply(x, axis, lambda part: all_reduce(part.clone(), axis), _same)
 
 

@@ -129,7 +129,7 @@ def bring_back(rows: Tensor, dispatch: Dispatch, axes: ExpertAxes) -> Tensor:
         rows = torch.cat([_padded(part, _longest(dispatch)) for part in parts])
         rows = reduce_scatter_to(rows, axes.etp, 0)[: sum(dispatch.by_etp[axes.etp.place])]
     else:
-        rows = reduce_from(rows, axes.etp, in_place=True)
+        rows = reduce_from(rows, axes.etp)
     return all_to_all(_ungroup(rows, dispatch.blocks), axes.ep, dispatch.received, dispatch.sent)
 
 

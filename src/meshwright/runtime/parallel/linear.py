@@ -61,6 +61,21 @@ class _Column(torch.autograd.Function):
         return sending.wait() if sending is not None else None, grad_weight, grad_bias, None, None
 
 
+class _Product(torch.autograd.Function):
+    """x weight^T; the rows' sum is sent by an operation of its own, so that recomputation can stop before it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
+        return grad_x, weight_gradient(grad, x) if ctx.needs_input_grad[1] else None
+
+
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """[..., out] and [..., in] to [out, in]: the sum over tokens of their products."""
     return grad.flatten(0, -2).T @ x.flatten(0, -2)
@@ -81,9 +96,8 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: boo
     Sends: all_reduce, or with sp a reduce_scatter; backward nothing, or with sp an all_gather. Keeps x. With sp the bias'
     gradient is a summand over tp: each rank saw its own tokens.
     """
-    summand = F.linear(x, weight)
-    # A function of its own: recomputation stops at the product's input, and so does not send the sum again.
-    result = reduce_scatter_to(summand, tp, SEQUENCE_DIM) if sp else reduce_from(summand, tp, in_place=True)
+    summand: Tensor = _Product.apply(x, weight)
+    result = reduce_scatter_to(summand, tp, SEQUENCE_DIM) if sp else reduce_from(summand, tp)
     return result if bias is None else result + bias
 
 

@@ -89,7 +89,8 @@ class ProcessGroups:
 def make_groups(mesh: Mesh, rank: int, timeout_s: float, axes: Sequence[str] = TRAINING_AXES) -> ProcessGroups:
     """Make this rank's groups; every rank must call it, with the same axes, after ``init_process_group``.
 
-    axes may be of TRAINING_AXES and PIPELINE_AXES. Each group gets ``timeout_s``: torch's default is half an hour whatever the world's limit is.
+    axes may be of TRAINING_AXES and PIPELINE_AXES. Each group gets ``timeout_s``: torch's default is half an hour whatever
+    the world's limit is.
     """
     return ProcessGroups([_make_axis(mesh, rank, axis, timedelta(seconds=timeout_s)) for axis in axes])
 

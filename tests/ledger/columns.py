@@ -53,6 +53,13 @@ def _stages(num_layers: int, chunks: int, rng: random.Random) -> tuple[int, ...]
     """An uneven split, or None for an even one; with more chunks than layers there is none, and the rules refuse it."""
     if chunks > num_layers or (num_layers % chunks == 0 and rng.random() < 0.5):
         return None
+    if chunks > 2 and rng.random() < 0.2:  # the embedding or the head alone on its chunk
+        inner = _stages_of(num_layers, chunks - 1, rng)
+        return (0, *inner) if rng.random() < 0.5 else (*inner, 0)
+    return _stages_of(num_layers, chunks, rng)
+
+
+def _stages_of(num_layers: int, chunks: int, rng: random.Random) -> tuple[int, ...]:
     cuts = sorted(rng.sample(range(1, num_layers), chunks - 1))
     return tuple(stop - start for start, stop in zip([0, *cuts], [*cuts, num_layers], strict=True))
 

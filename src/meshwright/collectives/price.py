@@ -9,6 +9,8 @@ of bandwidth_i x c_{i-1} over the tiers in use. Latency is a start-up per call a
     all_to_all       each tier carries what leaves the unit below: max over tiers of (c_i - c_{i-1})/n M / bandwidth_i
     send             M / bandwidth of the widest tier
 
+Where GPUs are wired in pairs (xGMI, the first NVLink), bandwidth_i is that of the links to the other members of the group.
+
 Sources: Thakur et al. (2005) for ring and halving; NCCL's algorithms (Sanders, Speck, Traeff 2009 for the double binary
 tree; NVIDIA, "NVLink SHARP", 2022). M is payload_bytes of DESIGN 4.1.
 """
@@ -66,9 +68,13 @@ def collective_s(op: str, payload_bytes: Num, group: Group, tiers: tuple[Tier, .
     return where(n > 1, seconds, 0.0)
 
 
-def _rate(tier: Tier, index: int, op: str) -> float:
-    """Bytes per second that one rank gets from a tier when all send."""
-    return tier.loaded_bandwidth_bytes_per_s * (INNER if index == 0 else OUTER)[op]
+def _rate(tier: Tier, index: int, op: str, peers: Num) -> Num:
+    """Bytes per second that one rank gets from a tier when all send, each to ``peers`` others: over a switch the whole rate,
+    over links between pairs no more than they carry together."""
+    bandwidth: Num = tier.loaded_bandwidth_bytes_per_s
+    if tier.pair_bandwidth_bytes_per_s is not None:
+        bandwidth = smaller(bandwidth, larger(peers, 1) * tier.pair_bandwidth_bytes_per_s)
+    return bandwidth * (INNER if index == 0 else OUTER)[op]
 
 
 def _ring(group: Group, tiers: tuple[Tier, ...], op: str) -> tuple[Num, Num]:
@@ -79,7 +85,7 @@ def _ring(group: Group, tiers: tuple[Tier, ...], op: str) -> tuple[Num, Num]:
     n = group.ranks
     for index, (tier, members) in enumerate(zip(tiers, group.members, strict=True)):
         used = members > below
-        pace = larger(pace, used / (_rate(tier, index, op) * below))
+        pace = larger(pace, used / (_rate(tier, index, op, members // below - 1) * below))
         hops_s = hops_s + (n / below - n / members) * tier.latency_s
         below = members
     return pace, hops_s * ((n - 1) / n)
@@ -115,7 +121,7 @@ def _exchange(group: Group, tiers: tuple[Tier, ...], M: Num) -> Num:
     below: Num = 1
     n = group.ranks
     for index, (tier, members) in enumerate(zip(tiers, group.members, strict=True)):
-        slowest = larger(slowest, (members - below) / n * M / _rate(tier, index, "all_to_all"))
+        slowest = larger(slowest, (members - below) / n * M / _rate(tier, index, "all_to_all", members // below - 1))
         latency_s = latency_s + (members > below) * tier.latency_s
         below = members
     return slowest + latency_s
@@ -126,6 +132,6 @@ def _widest(group: Group, tiers: tuple[Tier, ...], op: str, M: Num) -> Num:
     seconds: Num = 0.0
     below: Num = 1
     for index, (tier, members) in enumerate(zip(tiers, group.members, strict=True)):
-        seconds = where(members > below, M / _rate(tier, index, op) + tier.latency_s, seconds)
+        seconds = where(members > below, M / _rate(tier, index, op, 1) + tier.latency_s, seconds)
         below = members
     return seconds

@@ -70,7 +70,7 @@ def line(name: str, steps: StepList, group: Group, tiers: Sequence[Tier], lanes:
         open_rows &= ~inside
         hop_s[inside] = tier.latency_s
         load = _busiest(steps, inside, below if lanes else 1) / (below if lanes else 1)
-        seconds = np.maximum(seconds, load * steps.chunk_bytes(1.0) / _rate(tier, index, steps.op))
+        seconds = np.maximum(seconds, load * steps.chunk_bytes(1.0) / _rate(tier, index, steps.op, members // below - 1))
         below = members
     return Line(name, steps.num_steps, START_S + _chain_s(steps, hop_s, tiers[0].latency_s), float(seconds.sum()))
 

@@ -23,7 +23,9 @@ def test_lines_sum_to_the_rows(name):
     rows = [row for row in explain_rows(priced, rank=table.rank).as_json()["rows"] if row["op"]]
     assert table.lines and [each.axis for each in table.lines] == list(LINES)
     assert sum(each.calls for each in table.lines) == sum(row["times"] for row in rows)
-    assert sum(each.payload_bytes for each in table.lines) == sum(row["times"] * row["payload_bytes"] for row in rows if row["op"] != "recv")
+    assert sum(each.payload_bytes for each in table.lines) == sum(
+        row["times"] * row["payload_bytes"] for row in rows if row["op"] != "recv"
+    )
     # The rows' wire bytes are rounded to whole bytes for each call.
     wire = sum(row["times"] * row["wire_bytes"] for row in rows)
     assert abs(sum(each.wire_bytes for each in table.lines) - wire) <= sum(row["times"] for row in rows) / 2 + len(LINES)

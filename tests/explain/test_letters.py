@@ -21,7 +21,9 @@ def expressions(draw, depth=3):
     if depth == 0:
         return draw(st.sampled_from([*LETTERS.values(), 1, 2, 3]))
     left, right = draw(expressions(depth - 1)), draw(expressions(depth - 1))
-    return draw(st.sampled_from([lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x // y if y else x, max, min]))(left, right)
+    return draw(st.sampled_from([lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x // y if y else x, max, min]))(
+        left, right
+    )
 
 
 @given(expressions())

@@ -128,8 +128,10 @@ def test_seconds_of_the_rows_are_those_of_the_step(name):
         rows = [row for row in explain_rows(priced, rank=rank).rows if row.op is None]
         parts = stage_parts(priced, stage)
         for part, phases in (
-            ("compute_s", ("forward", "backward_input", "backward_weight")), ("recompute_s", ("recompute",)), ("optimizer_s", ("optimizer",)),
-        ):  # fmt: skip
+            ("compute_s", ("forward", "backward_input", "backward_weight")),
+            ("recompute_s", ("recompute",)),
+            ("optimizer_s", ("optimizer",)),
+        ):
             total = sum(row.times * row.each_s for row in rows if row.phase in phases)
             assert total == pytest.approx(getattr(parts, part), rel=1e-9, abs=1e-12)
 
@@ -144,13 +146,22 @@ def test_ranks_of_a_ring_with_contiguous_chunks_have_their_own_shares():
         flops.append(core.flops)
     pairs = [place * local * local + local * (local + 1) // 2 for place in range(4)]
     assert [count / flops[0] for count in flops] == pytest.approx([count / pairs[0] for count in pairs], rel=1e-12)
-    (average,) = {row.flops for row in priced.ledger.layer(priced.ledger.pipeline.chunks[0].layers[0][0]).forward if row.kind == "attention"}
+    (average,) = {
+        row.flops for row in priced.ledger.layer(priced.ledger.pipeline.chunks[0].layers[0][0]).forward if row.kind == "attention"
+    }
     assert sum(flops) / 4 == pytest.approx(average, rel=1e-12)
 
 
 def test_a_balanced_ring_has_equal_shares():
-    shares = {row.flops for rank in (0, 12) for row in explain_rows(named("zigzag"), rank=rank, layer=0).rows if row.phase == "forward" and row.flops}
-    assert len(shares) == len({row.flops for row in explain_rows(named("zigzag"), rank=0, layer=0).rows if row.phase == "forward" and row.flops})
+    shares = {
+        row.flops
+        for rank in (0, 12)
+        for row in explain_rows(named("zigzag"), rank=rank, layer=0).rows
+        if row.phase == "forward" and row.flops
+    }
+    assert len(shares) == len(
+        {row.flops for row in explain_rows(named("zigzag"), rank=0, layer=0).rows if row.phase == "forward" and row.flops}
+    )
 
 
 @pytest.mark.parametrize("window", [None, 1, 100, 2048, 5000, 10_000])
@@ -238,7 +249,9 @@ def test_multi_token_prediction_is_told_apart():
 
 
 def test_the_fallback_of_an_uncausal_kernel_has_no_shares():
-    asked = Asked(subject="gpt3-175b", cluster="a100-sxm-80g", layouts=("tp=8 cp=2:ring dp=1x4",), seq=2048, batch=64, stack="megatron-2021")
+    asked = Asked(
+        subject="gpt3-175b", cluster="a100-sxm-80g", layouts=("tp=8 cp=2:ring dp=1x4",), seq=2048, batch=64, stack="megatron-2021"
+    )
     priced = numbers_of(resolve(asked))
     flops = [next(row.flops for row in explain_rows(priced, rank=rank, layer=0).rows if row.row.kind == "attention") for rank in (0, 8)]
     assert flops[0] == flops[1]

@@ -21,6 +21,10 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-golden", action="store_true", help="write the files of tests/golden anew instead of comparing with them")
+
+
 @pytest.fixture
 def meshwright() -> Callable[..., Result]:
     """``meshwright("plan", "--json", ...)`` runs the command line in this process."""

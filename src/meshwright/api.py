@@ -132,7 +132,7 @@ def explain(
         InputError: everything that is wrong with the inputs, together; no such rank, layer, phase or row.
     """
     if by == "axis":
-        return explained_by_axis(_job("explain()", model, said, needs=()), rank, "explain()")
+        return explained_by_axis(_job("explain()", model, said, needs=NEEDS if "layout" in said else ()), rank)
     from meshwright.explain.rows import explain_rows
 
     job = _job("explain()", model, said)
@@ -170,7 +170,7 @@ def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:
     return found
 
 
-def explained_by_axis(job: Job, rank: int | None, source: str) -> AxisTable | SymbolicTable:
+def explained_by_axis(job: Job, rank: int | None) -> AxisTable | SymbolicTable:
     """The table of a layout, or of a model in letters where no layout was said."""
     if not job.layouts:
         from meshwright.explain.symbolic import explain_symbolically
@@ -178,9 +178,6 @@ def explained_by_axis(job: Job, rank: int | None, source: str) -> AxisTable | Sy
         return explain_symbolically(job.model)
     from meshwright.explain.by_axis import explain_by_axis
 
-    if job.cluster is None or job.workload is None:
-        legal = "a name of the catalog, or a TOML file"
-        raise InputError([Mistake(source, "cluster", None, legal, "leave the layout out for the table in letters", "is missing")])
     return explain_by_axis(numbers_of(job), rank, warnings_of(job))
 
 

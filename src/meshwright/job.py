@@ -7,11 +7,11 @@ said beside it. The command line hands over texts, the Python interface may hand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import lcm
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from meshwright.errors import InputError, Mistake, did_you_mean
 from meshwright.estimate import MEMORY_FRACTION
@@ -33,6 +33,9 @@ DEFAULT_SEQ = 8192
 
 DEFAULT_STEP_TOKENS = 4 * 1024 * 1024
 """What large runs use: Llama 3 405B trained at 8,192 tokens and 4M to 16M tokens a step (arXiv 2407.21783, section 3.4.1)."""
+
+LARGEST_COUNT = 10**8
+"""No job has more GPUs, tokens in a sequence or sequences in a batch (spec/rules/sizes.py)."""
 
 T = TypeVar("T")
 
@@ -117,6 +120,7 @@ class _Reader:
         self.unread = False
 
     def job(self) -> Job | None:
+        self.numbers()
         asked = self.asked
         model = self.tried(self.model)
         cluster = self.tried(self.cluster)
@@ -145,6 +149,24 @@ class _Reader:
         except InputError as error:
             self.mistakes += error.mistakes
             return None
+
+    def numbers(self) -> None:
+        """What Python callers may get wrong and the command line has checked; the rest is read without it."""
+        counts = {key: getattr(self.asked, key) for key in ("gpus", "seq", "batch")}
+        for key, value in counts.items():
+            if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT):
+                self.refuse(key, value, f"a whole number from 1 to {LARGEST_COUNT}")
+        said = self.asked.memory_fraction
+        if said is not None and not (isinstance(said, int | float) and 0 < said <= 1):
+            self.refuse("memory_fraction", str(said), "a number above 0 and up to 1, e.g. 0.92")
+
+    def refuse(self, key: str, value: object, legal: str) -> None:
+        """Note a value that cannot be read, and go on as if it had not been said."""
+        asked = self.asked
+        name = key.replace("_", "-") if asked.dashes else key
+        self.mistakes.append(Mistake(asked.source, asked.dashes + name, value, legal))
+        without: dict[str, Any] = {key: None}
+        self.asked = replace(asked, **without)
 
     def needed(self, need: str, key: str, legal: str, hint: str = "") -> None:
         """Note that ``key`` was not said, if the command needs it."""
@@ -205,12 +227,9 @@ class _Reader:
 
     def memory_fraction(self) -> float:
         said = self.asked.memory_fraction
-        if said is None:
-            return self.plan.memory_fraction if self.plan else MEMORY_FRACTION
-        if not 0 < said <= 1:
-            legal = "a number above 0 and up to 1, e.g. 0.92"
-            self.mistakes.append(Mistake(self.asked.source, f"{self.asked.dashes}memory-fraction", str(said), legal))
-        return said
+        if said is not None:
+            return said
+        return self.plan.memory_fraction if self.plan else MEMORY_FRACTION
 
     def layouts(self, cluster: Cluster | None) -> list[Layout]:
         """Those that were said, or the plan's."""
@@ -227,10 +246,10 @@ class _Reader:
         """One layout; where it does not say dp, the GPUs decide: those that were said, the plan's, or the cluster's."""
         if isinstance(said, Layout):
             return said
-        gpus = self.asked.gpus
-        if gpus is None and not any(word.startswith("dp=") for word in said.split()):
+        text, gpus = str(said), self.asked.gpus
+        if gpus is None and not any(word.startswith("dp=") for word in text.split()):
             gpus = self.plan.gpus if self.plan else cluster.num_gpus if cluster else None
-        return parse_layout(said, gpus, file=self.layout_name(index))
+        return parse_layout(text, gpus, file=self.layout_name(index))
 
     def layout_name(self, index: int) -> str:
         """What mistakes call the layout: the key, with its number where there are several, or the plan's file."""

@@ -97,7 +97,7 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
         span = span if span.ndim else float(span)
     parts, all_busy = _busiest(priced, times, transfer_s, span)
     _add_end(parts, priced, times)
-    return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0)
+    return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
 
 
 def chunk_times(priced: Priced) -> list[ChunkTime]:
@@ -184,7 +184,8 @@ def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num)
         parts = _pick(better, own, parts)
         most = where(better, busy, most)
         all_busy = all_busy + count * busy
-    parts.bubble_s = larger(span - most, 0.0)
+    # With one stage the two sums differ by rounding alone.
+    parts.bubble_s = larger(span - most, 0.0) if ledger.layout.pp > 1 else 0.0
     return parts, all_busy
 
 

@@ -79,7 +79,7 @@ def test_what_was_left_out_is_none():
     job = job_of("one", "plan.toml")
     assert job.is_plan
     assert (job.cluster, job.gpus, job.layouts, job.seq, job.batch, job.precision, job.stack) == (None, None, (), None, None, None, None)
-    assert job.memory_fraction == 0.92
+    assert job.memory_fraction is None
 
 
 def test_an_empty_layout_is_kept_for_the_parser_to_refuse():

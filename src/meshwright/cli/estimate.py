@@ -23,8 +23,8 @@ MFU_CONVENTIONS = ("causal", "full", "hardware", "6n")
 def estimate(job: PlanArguments, mfu_convention: str, as_json: bool) -> int:
     """Estimate a step: its time by parts, MFU, memory, whether it fits.
 
-    PLAN is a plan.toml, or a model with --cluster and --layout. Several --layout give one comparison; with a plan.toml they
-    are compared with its own. Exits with 1 if nothing fits.
+    PLAN is a plan.toml, or a model with --cluster and --layout. Several --layout give one comparison. Exits with 1 if nothing
+    fits.
     """
     from meshwright.api import candidates
     from meshwright.explain.compare import compare

@@ -56,9 +56,8 @@ def _by_axis(job: PlanArguments, rank: int | None, as_json: bool) -> None:
     from meshwright.explain.by_axis import AxisTable
     from meshwright.render.axes import axes_text, symbolic_text
 
-    in_letters = not job.layouts and not job.is_plan
-    asked = resolved(job, () if in_letters else EVERYTHING)
-    found = explained_by_axis(asked, rank, COMMAND_LINE)
+    asked = resolved(job, EVERYTHING if job.layouts else ())
+    found = explained_by_axis(asked, rank)
     if not isinstance(found, AxisTable):
         emit(as_json, found.as_json(), lambda: symbolic_text(found))
         return

@@ -74,11 +74,12 @@ def compare(candidates: Sequence[Candidate]) -> Comparison:
     estimates = tuple(candidate.estimate for candidate in candidates)
     best = min(range(len(estimates)), key=lambda index: (not estimates[index].fits, estimates[index].step_s))
     others = [index for index in range(len(estimates)) if index != best]
-    differences = tuple(_difference(candidates[best], candidates[index], best, index) for index in others)
+    differences = tuple(difference(candidates[best], candidates[index], best, index) for index in others)
     return Comparison(estimates, best, differences)
 
 
-def _difference(best: Candidate, other: Candidate, best_index: int, index: int) -> Difference:
+def difference(best: Candidate, other: Candidate, best_index: int = 0, index: int = 1) -> Difference:
+    """What separates ``other`` from ``best``; the indices are what the two are called."""
     a, b = best.estimate, other.estimate
     parts = {part: b.parts[part] - a.parts[part] for part in b.parts}
     told = _told(parts)

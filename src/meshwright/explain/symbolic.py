@@ -44,9 +44,8 @@ UNIT = Letter("M", 1 << 40)
 """A payload of one."""
 
 CUTS = {
-    "dp": "batch", "tp": "N, K, F", "sp": "S in the stream", "cp": "S", "ep": "E", "pp": "L", "vocab": "V",
+    "dp": "batch", "tp": "N, K, F", "sp": "S (stream)", "cp": "S", "ep": "E", "pp": "L", "vocab": "V",
 }  # fmt: skip
-STATE = {1: "optimizer", 2: "optimizer, gradients", 3: "all state"}
 
 
 LETTERS = {
@@ -146,8 +145,6 @@ def letters_of(model: Model) -> dict[str, int]:
 def _line(name: str, axis: str, keys: dict[str, object], model: Model) -> SymbolicLine:
     ledger = _ledger(model, keys)
     line = SymbolicLine(name, CUTS[axis])
-    if axis == "dp" and ledger.layout.zero:
-        line.cuts += f", {STATE[ledger.layout.zero]}"
     m, stages = Letter("m", 64), Letter("pp", 4)
     if axis == "pp":
         for phase in ("forward", "backward_input"):

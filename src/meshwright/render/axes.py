@@ -57,6 +57,7 @@ def symbolic_text(found: SymbolicTable) -> str:
     notes = [
         "",
         "Per rank and step; wire bytes are payload times the factor, on a ring or directly. bf16; 4-byte gradients with zero=3.",
+        "zero=1, 2, 3 cut optimizer state, gradients, parameters as well; sp cuts the stream between the tp pairs.",
         *(f"{letter}: {meaning}" for letter, meaning in LETTERS.items()),
         f"{found.model}: {sizes}",
     ]

@@ -40,7 +40,8 @@ def estimate_text(found: Estimate, verdict: str) -> str:
         *(("assumed" if index == 0 else "", words) for index, words in enumerate(found.assumed)),
     ]
     notes = ["", *facts(pairs)]
-    return table(f"{found.layout} on {found.layout.world_size} GPUs: {format_seconds(found.step_s)} a step", columns, rows, notes=notes)
+    title = f"{format_seconds(found.step_s)} a step on {found.layout.world_size:,} GPUs: {found.layout}"
+    return table(title, columns, rows, notes=notes)
 
 
 def comparison_text(found: Comparison) -> str:

@@ -18,7 +18,7 @@ def memory_text(report: MemoryReport, hint: str = "") -> str:
         Column("peak", right=True),
     ]
     rows = [
-        [_range(first.stage, last.stage), in_runs([*first.layers, *(last.layers if last is not first else ())], 3),
+        [_range(first.stage, last.stage), in_runs(_layers(report, first, last), 3),
          *(format_memory(first.categories[name]) for name in used), format_memory(first.peak_bytes)]
         for first, last in _alike(report.stages)
     ]  # fmt: skip
@@ -38,6 +38,11 @@ def _alike(stages: tuple[StageReport, ...]) -> list[tuple[StageReport, StageRepo
         else:
             runs.append((stage, stage))
     return runs
+
+
+def _layers(report: MemoryReport, first: StageReport, last: StageReport) -> list[int]:
+    """The layers of a run of stages."""
+    return sorted({layer for stage in report.stages[first.stage : last.stage + 1] for layer in stage.layers})
 
 
 def _range(first: int, last: int) -> str:

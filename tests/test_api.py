@@ -1,0 +1,63 @@
+"""The verbs as functions of the package."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import meshwright as mw
+from meshwright import api
+from meshwright.errors import InputError
+
+SAID = {"cluster": "h100-sxm", "layout": "tp=8 sp pp=4 dp=1x2 zero=1 mb=1", "seq": 8192, "batch": 512}
+
+
+def test_verbs_return_plain_objects():
+    estimate = mw.estimate("llama-3.1-70b", **SAID)
+    assert sum(estimate.parts.values()) == pytest.approx(estimate.step_s, rel=1e-12)
+    assert mw.memory("llama-3.1-70b", **SAID).fullest.peak_bytes == estimate.memory_bytes
+    assert mw.explain("llama-3.1-70b", layer=25, **SAID).rank == 16
+    assert mw.explain("llama-3.1-70b", by="axis", **SAID).line("tp").degree == 8
+    assert mw.explain("llama-3.1-70b", by="axis").letters["L"] == 80
+    assert mw.ranks("llama-3.1-70b", cluster="h100-sxm", layout="tp=8 dp=1x2").world_size == 16
+
+
+def test_compare_takes_several_layouts():
+    said = {key: value for key, value in SAID.items() if key != "layout"}
+    found = mw.compare("llama-3.1-70b", ["tp=8 sp dp=1x8 zero=3", SAID["layout"]], **said)
+    assert found.best == 1 and found.differences[0].step_s > 0
+
+
+def test_mistakes_name_the_call_and_its_arguments():
+    with pytest.raises(InputError) as error:
+        mw.estimate("llama-3.1-70b", stack="megatorn")
+    assert {(mistake.file, mistake.key) for mistake in error.value.mistakes} == {
+        ("estimate()", "cluster"), ("estimate()", "layout"), ("estimate()", "stack"),
+    }  # fmt: skip
+    with pytest.raises(InputError, match="causal, full, hardware, 6n"):
+        mw.estimate("llama-3.1-70b", mfu_convention="best", **SAID)
+    with pytest.raises(InputError, match="a whole number from 1 to 100000000"):
+        mw.estimate("llama-3.1-70b", **{**SAID, "seq": "8192"})
+
+
+@pytest.mark.parametrize("verb", mw.VERBS)
+def test_a_module_of_the_same_name_does_not_take_a_verbs_place(verb):
+    for name in (f"meshwright.{verb}", f"meshwright.cli.{verb}"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            assert name != f"meshwright.cli.{verb}" or verb == "compare"
+    assert getattr(mw, verb) is getattr(api, verb)
+
+
+def test_what_is_no_verb_is_no_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'estimates'"):
+        _ = mw.estimates
+
+
+@pytest.mark.dist
+def test_importing_the_package_is_light(fresh_python):
+    code = "import sys, meshwright; print(*(name for name in ('numpy', 'click', 'rich', 'meshwright.api') if name in sys.modules))"
+    done = fresh_python("-c", code)
+    assert (done.stdout.strip(), done.stderr) == ("", "")

@@ -48,11 +48,6 @@ class Parts:
         return {name: getattr(self, name) for name in PART_NAMES}
 
 
-PAIRED_SCHEDULES = ("dualpipe", "dualpipe-v")
-"""Schedules that run the forward of one micro-batch beside the backward of another, so that each one's dispatch and combine
-hide behind the other's compute (DeepSeek-V3, arXiv 2412.19437, section 3.2.1): a forward, or the input half of
-a backward, takes the longer of its compute and its dispatch and combine, as if its partner had as much to do."""
-
 PART_NAMES = tuple(field.name for field in fields(Parts))
 
 
@@ -115,9 +110,6 @@ def _chunk_time(priced: Priced, chunk: Chunk) -> ChunkTime:
         recompute = recompute.plus(numbers.recompute, count)
         backward = backward.plus(numbers.backward_input, count).plus(numbers.backward_weight, count)
         weight = weight.plus(numbers.backward_weight, count)
-    if priced.ledger.layout.schedule in PAIRED_SCHEDULES:
-        forward.ep_s = larger(forward.ep_s - forward.compute_s, 0.0)
-        backward.ep_s = larger(backward.ep_s - (backward.compute_s - weight.compute_s), 0.0)
     forward_dp, backward_dp = _micro_batch_dp(priced, chunk)
     return ChunkTime(forward, recompute, backward, weight.total_s, forward_dp, backward_dp)
 

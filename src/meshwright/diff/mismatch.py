@@ -9,9 +9,9 @@ from typing import Any, Literal
 from meshwright.ledger.expected import Expected
 from meshwright.recording.events import Event
 
-Kind = Literal["missing", "extra", "op", "reduce_op", "group", "peer", "dtype", "bytes", "splits", "place", "unfinished"]
-"""What is wrong. place: the right call from another module, phase or micro-batch, which is how swapped calls show.
-unfinished: a rank ended in the middle of its list."""
+Kind = Literal["missing", "extra", "op", "reduce_op", "group", "peer", "dtype", "bytes", "splits", "place", "order", "unfinished"]
+"""What is wrong. place: a call of the right kind, but from another module, phase or micro-batch. order: the call is there, earlier or later
+in its group. unfinished: a rank ended in the middle of its list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,7 @@ _TEXTS: dict[str, Any] = {
         f"{e.op} with rows {list(r.input_splits)} -> {list(r.output_splits)} instead of {list(e.input_splits)} -> {list(e.output_splits)}"
     ),
     "place": lambda e, r: f"the call here came from {r.module or 'no module'}, {_when(r)}{_site(r)}",
+    "order": lambda e, r: f"{_was(e)} is there, but not where it belongs in the group{_site(r)}",
     "unfinished": lambda e, r: f"ended before {_was(e)} and all that follows",
 }
 

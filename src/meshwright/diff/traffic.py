@@ -2,7 +2,7 @@
 
 Both lists of a group are aligned first, by what a call is (op, module, phase, step, micro-batch), so that one missing call is one
 mismatch and not a shift of all that follow; aligned pairs are then compared in every other respect. What is missing in one group and extra in
-another is one call in the wrong group.
+another is one call in the wrong group; in the same group, one call out of order.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def compare_rank(expected: Sequence[Expected], recording: Recording, finished: b
         found += _compare_group(recording.rank, axis, mine, done.get(axis, []), members.get(axis))
     if not finished:
         found += _not_reached(recording.rank, wanted, done)
-    return in_order(_wrong_groups(found))
+    return in_order(_moved(found))
 
 
 def _not_reached(rank: int, wanted: Mapping[str, list[tuple[int, Expected]]], done: Mapping[str, list[Event]]) -> Iterator[Mismatch]:
@@ -129,24 +129,20 @@ def _splits(event: Event) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return event.input_splits, event.output_splits
 
 
-def _wrong_groups(found: Sequence[Mismatch]) -> Iterator[Mismatch]:
-    """Pairs of missing and extra calls that are one call in the wrong group become one mismatch."""
+def _moved(found: Sequence[Mismatch]) -> Iterator[Mismatch]:
+    """A missing and an extra call that are one call become one mismatch: in the wrong group, or out of order in its own."""
     extra = [m for m in found if m.kind == "extra"]
-    taken: set[int] = set()
     for mismatch in found:
-        if mismatch.kind != "missing" or mismatch.expected is None:
-            continue
-        for index, other in enumerate(extra):
-            if index not in taken and other.recorded is not None and _same_call(mismatch.expected, other.recorded):
-                taken.add(index)
-                yield make("group", mismatch.rank, mismatch.position, mismatch.expected, other.recorded, mismatch.axis)
-                break
-        else:
+        if mismatch.kind == "missing" and mismatch.expected is not None:
+            same = next((m for m in extra if m.recorded is not None and _same_call(mismatch.expected, m.recorded)), None)
+            if same is not None:
+                extra.remove(same)
+                kind: Kind = "order" if same.axis == mismatch.axis else "group"
+                yield make(kind, mismatch.rank, mismatch.position, mismatch.expected, same.recorded, mismatch.axis)
+                continue
+        if mismatch.kind != "extra":
             yield mismatch
-    for index, mismatch in enumerate(extra):
-        if index not in taken:
-            yield mismatch
-    yield from (m for m in found if m.kind not in ("missing", "extra"))
+    yield from extra
 
 
 def _same_call(expected: Expected, recorded: Event) -> bool:

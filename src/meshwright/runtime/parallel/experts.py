@@ -3,9 +3,9 @@
 No copy is dropped and none is padded over ep: each pair of ranks exchanges as many rows as the router says, which may be none.
 Letters: T tokens that this rank routes, k experts per token, E experts, D model, F ffn of one expert, L = E/ep local experts.
 
-Experts are two matrices, the expert the slow part of dim 0: gate_up [L 2F/etp, D], down [L D, F/etp]. Cut over etp, every etp rank has a slice
-of each local expert. With sp the etp ranks hold different tokens, so they gather their copies (padded to the largest count) and scatter the sums;
-without it they hold the same tokens and sum what they computed.
+Experts are two matrices, the expert the slow part of dim 0: gate_up [L 2F/etp, D], down [L D, F/etp]. Cut over etp, every
+etp rank has a slice of each local expert. With sp the etp ranks hold different tokens, so they gather their copies (padded
+to the largest count) and scatter the sums; without it they hold the same tokens and sum what they computed.
 """
 
 from __future__ import annotations
@@ -271,8 +271,8 @@ class _GroupedLinear(torch.autograd.Function):
 def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, counts: Sequence[int], bias_share: int = 1) -> Tensor:
     """One linear layer per expert: rows x [n, in], sorted by expert, to [n, out]; weight [L out, in], bias [L out]. Keeps x.
 
-    bias_share: the result is a summand of that many ranks', all with the same bias: each adds its share of it. All of them see all rows, so each
-    computes the whole gradient of the bias, and nothing has to be sent for it.
+    bias_share: the result is a summand of that many ranks', all with the same bias: each adds its share of it. All of
+    them see all rows, so each computes the whole gradient of the bias, and nothing has to be sent for it.
     """
     result: Tensor = _GroupedLinear.apply(x, weight, bias, tuple(counts), bias_share)
     return result

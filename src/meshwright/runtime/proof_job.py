@@ -153,7 +153,7 @@ def run_proof_rank(job: ProofJob, seed: int) -> RankResult:
         for result in done
     )
     return RankResult(
-        rank=rank, losses=tuple(r.loss for r in done), gradient_norms=tuple(r.gradient_norm for r in done), gradients=gradients,
+        rank=rank, losses=tuple(float(r.loss) for r in done), gradient_norms=tuple(float(r.gradient_norm) for r in done), gradients=gradients,
         weights=pieces, header=head, events=tuple(sink.events), saved_bytes=training.saved_bytes,
     )  # fmt: skip
 
@@ -249,6 +249,7 @@ def _loads(job: ProofJob, steps: Any) -> Array:
 
     from meshwright.mesh import Mesh
     from meshwright.runtime.parallel.sequence import held_positions
+    from meshwright.runtime.parallel.setting import stream_positions
     from meshwright.runtime.reference.moe import tokens_per_expert
 
     layout, moe, mesh = job.layout, job.model.moe, Mesh(job.layout)
@@ -259,9 +260,7 @@ def _loads(job: ProofJob, steps: Any) -> Array:
     loads = torch.zeros((len(steps), micro_batches, len(layers), layout.world_size, moe.num_experts), dtype=torch.int64)
     for rank in range(layout.world_size):
         place = mesh.coordinates(rank)
-        positions = held_positions(layout, place["cp"], job.workload.seq)
-        if layout.sp:
-            positions = positions.chunk(layout.tp)[place["tp"]]
+        positions = stream_positions(layout, held_positions(layout, place["cp"], job.workload.seq), place["tp"]).tensor
         for s, step in enumerate(steps):
             for i in range(micro_batches):
                 chosen = step.experts[i * layout.dp + _data_rank(layout, place)]

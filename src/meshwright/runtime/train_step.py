@@ -36,12 +36,12 @@ class StepResult:
     """What a step gave this rank.
 
     Attributes:
-        loss: this rank's summand: the sum over all ranks is the job's loss.
+        loss: this rank's summand, a scalar: the sum over all ranks is the job's loss.
         gradient_norm: of the whole model, before clipping. gradients: of this rank's shares, before clipping.
     """
 
-    loss: float
-    gradient_norm: float
+    loss: Tensor
+    gradient_norm: Tensor
     gradients: tuple[Tensor, ...]
 
 
@@ -73,7 +73,7 @@ class Training:
     def step(self, batches: Sequence[MicroBatch]) -> StepResult:
         """One optimizer step over this rank's micro-batches (whole sequences, the same on every rank of its cp and tp)."""
         count = self._count(batches)
-        loss = 0.0
+        loss = torch.zeros(())
         chosen: dict[int, Tensor] = {}
         for index, batch in enumerate(batches):
             self.engine.begin_micro_batch(first=index == 0, last=index == len(batches) - 1)
@@ -83,7 +83,7 @@ class Training:
                 with at(phase="backward_input"):
                     objective.backward()  # type: ignore[no-untyped-call]
                 self.engine.end_micro_batch()
-            loss += self._reported(output, count, len(batches))
+            loss = loss + self._reported(output, count, len(batches))
             for layer, counts in output.counts.items():
                 chosen[layer] = chosen[layer] + counts if layer in chosen else counts
         with at(phase="reduce"):
@@ -104,10 +104,10 @@ class Training:
         """What moves by other means than a gradient, by full name."""
         return dict(self.chunk.named_buffers())
 
-    def _count(self, batches: Sequence[MicroBatch]) -> int:
-        """Labels that count, over all data; each rank counts its cp place's tokens."""
-        own = sum(int(token_count(take(batch.labels, self.setting.positions))) for batch in batches)
-        return count_tokens(torch.tensor(own), self.groups["dp_cp"])
+    def _count(self, batches: Sequence[MicroBatch]) -> Tensor:
+        """Labels that count, over all data, an int64 scalar; each rank counts its cp place's tokens."""
+        own = torch.stack([token_count(take(batch.labels, self.setting.positions)) for batch in batches]).sum()
+        return count_tokens(own, self.groups["dp_cp"])
 
     def _forward(self, batch: MicroBatch) -> ChunkOutput:
         with at(phase="forward"):
@@ -118,7 +118,7 @@ class Training:
         self.saved_bytes = found
         return output
 
-    def _objective(self, output: ChunkOutput, count: int, micro_batches: int) -> Tensor:
+    def _objective(self, output: ChunkOutput, count: Tensor, micro_batches: int) -> Tensor:
         """What is differentiated on this rank. The balance loss is the mean over the job's micro-batches, of which every rank of one
         has the number."""
         total = output.cross_entropy
@@ -132,14 +132,14 @@ class Training:
         assert self.model.moe is not None
         return self.model.moe.aux_loss_coefficient / (micro_batches * self.layout.dp)
 
-    def _reported(self, output: ChunkOutput, count: int, micro_batches: int) -> float:
+    def _reported(self, output: ChunkOutput, count: Tensor, micro_batches: int) -> Tensor:
         """The same, divided by the number of ranks that have the same."""
         assert output.cross_entropy is not None
         tp, cp = self.layout.tp, self.layout.cp
         same = 1 if self.setting.sp and not self.layout.vocab else tp
-        value = float(output.cross_entropy.detach()) / count / same
+        value = output.cross_entropy.detach() / count / same
         if output.balance is not None:
-            value += self._balance_weight(micro_batches) * float(output.balance.detach()) / (tp * cp)
+            value = value + self._balance_weight(micro_batches) * output.balance.detach() / (tp * cp)
         return value
 
     def _move_selection_biases(self, chosen: Mapping[int, Tensor]) -> None:

@@ -148,7 +148,7 @@ class Chunk(nn.Module):
         x = self._look_up(weights, batch.tokens)
         if model.positions == "learned":
             with in_module(names.POSITIONS):
-                x = x + torch.nn.functional.embedding(setting.stream_positions, weights[f"{names.POSITIONS}.weight"])
+                x = x + torch.nn.functional.embedding(setting.stream_positions.tensor, weights[f"{names.POSITIONS}.weight"])
         if model.embedding_norm:
             with in_module(names.EMBEDDING_NORM):
                 x = norm(x, weights, names.EMBEDDING_NORM, model)

@@ -14,7 +14,7 @@ from meshwright.runtime.groups import Axis, ProcessGroups, alone
 from meshwright.runtime.parallel.context import ContextAxes
 from meshwright.runtime.parallel.elementwise import dropped
 from meshwright.runtime.parallel.experts import ExpertAxes, Load
-from meshwright.runtime.parallel.sequence import held_positions, ring_positions
+from meshwright.runtime.parallel.sequence import Positions, held_positions, ring_positions
 from meshwright.runtime.reference.attention import Tables, alibi_slopes
 from meshwright.runtime.reference.rope import rope_tables
 from meshwright.spec.layout import Layout
@@ -27,7 +27,7 @@ class Setting:
     """A rank's place in the layout, for sequences of one length.
 
     Attributes:
-        seq: S. positions: int64 [S/cp], global positions of the tokens that the rank's cp place holds.
+        seq: S. positions: [S/cp], of the tokens that the rank's cp place holds.
         stream_positions: of the tokens of the residual stream, S/(cp tp) of them with sp, else the same.
         context: how attention is cut over cp. tables: of rotary positions at ``positions``; None without.
         slopes: ALiBi's, of the q heads of the tp rank; None without.
@@ -38,8 +38,8 @@ class Setting:
     layout: Layout
     groups: ProcessGroups
     seq: int
-    positions: Tensor
-    stream_positions: Tensor
+    positions: Positions
+    stream_positions: Positions
     context: ContextAxes
     tables: Tables
     slopes: Tensor | None
@@ -70,7 +70,7 @@ class Setting:
         )  # fmt: skip
 
     @property
-    def looked_up_positions(self) -> Tensor:
+    def looked_up_positions(self) -> Positions:
         """Tokens whose rows this rank looks up, and whose logits it computes: its stream's where the vocabulary is not cut."""
         return self.positions if self.layout.vocab else self.stream_positions
 
@@ -79,20 +79,25 @@ def make_setting(model: Model, layout: Layout, groups: ProcessGroups, seq: int, 
     """The setting of this rank; dtype: of activations, hence of the rotary tables."""
     cp, tp, ring = groups["cp"], groups["tp"], groups["ring"]
     positions = held_positions(layout, cp.place, seq)
-    cut = layout.sp and layout.tp > 1
-    pieces = (cp.size if layout.cp_kind == "allgather" else ring.size, layout.cp_kind)
+    pieces = cp.size if layout.cp_kind == "allgather" else ring.size
     context = ContextAxes(
         kind=layout.cp_kind, cp=cp, ring=ring, ulysses=groups["ulysses"],
-        positions=tuple(ring_positions(pieces[1], pieces[0], place, seq) for place in range(pieces[0])),
+        positions=tuple(ring_positions(layout.cp_kind, pieces, place, seq) for place in range(pieces)),
     )  # fmt: skip
     return Setting(
         model=model, layout=layout, groups=groups, seq=seq, positions=positions,
-        stream_positions=positions.chunk(tp.size)[tp.place] if cut else positions,
+        stream_positions=stream_positions(layout, positions, tp.place),
         context=context,
-        tables=rope_tables(model, positions, seq, dtype) if model.positions == "rope" else None,
+        tables=rope_tables(model, positions.tensor, seq, dtype) if model.positions == "rope" else None,
         slopes=alibi_slopes(model.attention.num_heads).chunk(tp.size)[tp.place] if model.positions == "alibi" else None,
         vocab=tp if layout.vocab else alone("tp", tp.ranks[tp.place]),
     )  # fmt: skip
+
+
+def stream_positions(layout: Layout, held: Positions, tp_rank: int) -> Positions:
+    """Those of a cp rank's tokens that one of its tp ranks keeps between the pairs of layers: with sp 1/tp of them, else all."""
+    size = len(held) // layout.tp
+    return held[tp_rank * size : (tp_rank + 1) * size] if layout.sp else held
 
 
 def _place(axis: Axis) -> Place:
@@ -115,12 +120,12 @@ class MicroBatch:
     load: Callable[[int], Load | None] = lambda layer: None
 
     def token_index(self, positions: Tensor, seq: int) -> Tensor:
-        """int64 [mb, len(positions)], unique in the step; only dropout asks."""
+        """int64 [mb, len(positions)] of positions int64 [S or a part], unique in the step; only dropout asks."""
         return (self.first_sequence + torch.arange(len(self.tokens)))[:, None] * seq + positions
 
     def drop(self, x: Tensor, setting: Setting, layer: int, site: Site) -> Tensor:
         """Dropout over the channels of the stream: x [mb, S/(cp, tp), D]."""
         if self.dropout is None:
             return x
-        rows = self.token_index(setting.stream_positions, setting.seq)[..., None]
+        rows = self.token_index(setting.stream_positions.tensor, setting.seq)[..., None]
         return dropped(x, self.dropout.at(layer, site, rows, torch.arange(x.shape[-1])))

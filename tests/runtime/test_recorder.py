@@ -151,9 +151,9 @@ def test_fsdp2s_own_traffic_is_recorded_in_both_directions() -> None:
             ("forward", "all_gather", "layers.1", 512),
             ("backward_input", "all_gather", "layers.1", 512),
             ("backward_input", "all_gather", "layers.0", 512),
-            ("backward_input", "reduce_scatter", "layers.1", 512),
-            ("backward_input", "reduce_scatter", "layers.0", 512),
-            ("backward_input", "reduce_scatter", "root", 6 * 8 * 8),
+            ("reduce", "reduce_scatter", "layers.1", 512),
+            ("reduce", "reduce_scatter", "layers.0", 512),
+            ("reduce", "reduce_scatter", "root", 6 * 8 * 8),
         ]
 
 

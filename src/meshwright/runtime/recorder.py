@@ -132,11 +132,10 @@ class Recorder(TorchDispatchMode):
 
     def _put(self, **values: Any) -> Event:
         now = scope.current()
-        module = now.module
-        if values["kind"] in ("collective", "p2p"):
-            module = _fsdp_unit() or module
+        module, phase = _fsdp_unit() if values["kind"] == "collective" else ("", "")
         event = Event(
-            index=self._next_index, step=now.step, micro_batch=now.micro_batch, chunk=now.chunk, phase=now.phase, module=module,
+            index=self._next_index, step=now.step, micro_batch=now.micro_batch, chunk=now.chunk, phase=phase or now.phase,
+            module=module or now.module,
             call_site=now.call_site or scope.call_site(), **values,
         )  # fmt: skip
         self._next_index += 1
@@ -208,8 +207,8 @@ def _work_of(result: Any) -> Work | None:
     return None
 
 
-def _fsdp_unit() -> str:
-    """The name of the FSDP2 unit whose hook is running, "" outside of any.
+def _fsdp_unit() -> tuple[str, str]:
+    """The name of the FSDP2 unit whose hook is running, and "reduce" if it reduces gradients; "", "" outside of any.
 
     FSDP2 gathers and reduces from hooks, which run outside of the modules' own scope; its parameter group knows the module.
     """
@@ -218,9 +217,9 @@ def _fsdp_unit() -> str:
         if frame.f_code.co_filename.endswith("_fsdp_param_group.py"):
             group = frame.f_locals.get("self")
             if group is not None and hasattr(group, "_module_fqn"):
-                return group._module_fqn or "root"
+                return group._module_fqn or "root", "reduce" if frame.f_code.co_name == "post_backward" else ""
         frame = frame.f_back
-    return ""
+    return "", ""
 
 
 def header(

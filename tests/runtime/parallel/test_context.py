@@ -12,7 +12,7 @@ import torch
 from meshwright.runtime.launch import run_ranks
 from meshwright.runtime.parallel.attention_block import Rules
 from meshwright.runtime.parallel.context import ContextAxes, attention
-from meshwright.runtime.parallel.sequence import held_positions, ring_positions, take
+from meshwright.runtime.parallel.sequence import Positions, held_positions, ring_positions, take
 from meshwright.spec.layout import Layout
 from runtime.parallel.sharded import close, facts, groups_of, leaf, random, recorded
 
@@ -44,7 +44,7 @@ def factors(queries, keys, heads):
     return ((queries[:, None] * 7 + keys[None, :] * 3 + heads[:, None, None]) % 5 != 0).double() / 0.8
 
 
-def axes_of(layout: Layout) -> tuple[ContextAxes, torch.Tensor, object]:
+def axes_of(layout: Layout) -> tuple[ContextAxes, Positions, object]:
     groups = groups_of(layout)
     ring_size = layout.cp // layout.ulysses
     kind = "ring" if layout.cp_kind == "ulysses" else layout.cp_kind
@@ -157,8 +157,8 @@ def test_one_rank_sends_nothing() -> None:
 @pytest.mark.parametrize("kind", ["ring", "zigzag", "striped", "ulysses", "allgather", "usp"])
 def test_every_token_is_held_exactly_once(kind: str) -> None:
     layout = Layout(cp=4, cp_kind=kind, ulysses={"ulysses": 4, "usp": 2}.get(kind, 1))
-    held = torch.cat([held_positions(layout, rank, S) for rank in range(4)])
-    assert sorted(held.tolist()) == list(range(S))
+    held = [place for rank in range(4) for place in held_positions(layout, rank, S).tolist()]
+    assert sorted(held) == list(range(S))
 
 
 def test_positions_of_each_kind() -> None:

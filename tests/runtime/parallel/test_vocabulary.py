@@ -89,7 +89,8 @@ def test_head_and_cross_entropy(tp: int, sp: bool) -> None:
     expected = [*statistics, ("backward_input", "tp", "all_reduce", "sum", "float64", STREAM_BYTES)]
     if sp:
         expected = [
-            gather, *statistics, ("backward_weight", *gather[1:]), ("backward_input", "tp", "reduce_scatter", "sum", "float64", STREAM_BYTES),
+            gather, *statistics, ("backward_weight", *gather[1:]),
+            ("backward_input", "tp", "reduce_scatter", "sum", "float64", STREAM_BYTES),
         ]  # fmt: skip
     for events in run_ranks(head_and_loss, tp, (tp, sp)):
         assert facts(events) == expected

@@ -1,7 +1,7 @@
 """Attention of some queries over some keys, by blocks that are merged: online softmax, and its backward from the merged statistics.
 
-Milakov and Gimelshein (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135), section 3.1 and appendix B.4. Tensors are [B, S, heads, H]; q
-head n reads kv head n // (N / K). Everything is computed in float32 at least.
+Milakov and Gimelshein (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135), section 3.1 and appendix B.4.
+Tensors are [B, S, heads, H]; q head n reads kv head n // (N / K). Everything is computed in float32 at least.
 
 With scores s = scale q k^T (+ bias, masked), lse = log sum exp s over all keys that a query sees, p = exp(s - lse):
     out = p v,   delta = sum(dout out),   ds = p (dout v^T - delta),   dq = scale ds k,   dk = scale ds^T q,   dv = p^T dout
@@ -14,8 +14,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from meshwright.runtime.parallel.sequence import Positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +39,14 @@ class Rules:
     drop: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     first_head: int = 0
 
-    def seen(self, queries: Tensor, keys: Tensor) -> Tensor | None:
+    def seen(self, queries: Positions, keys: Positions) -> Tensor | None:
         """bool [Sq, Sk], None where every query sees every key."""
-        distance = queries[:, None] - keys[None, :]
-        seen = distance >= 0
-        if self.window is not None:
-            seen &= distance < self.window
-        return None if bool(seen.all()) else seen
+        nearest = queries.places.min() - keys.places.max()
+        farthest = queries.places.max() - keys.places.min()
+        if nearest >= 0 and (self.window is None or farthest < self.window):
+            return None
+        distance = queries.tensor[:, None] - keys.tensor[None, :]
+        return distance >= 0 if self.window is None else (distance >= 0) & (distance < self.window)
 
 
 @dataclass(slots=True)
@@ -70,32 +74,32 @@ def nothing_seen(q: Tensor, v_dim: int) -> Merged:
     return Merged(out, q.new_full((batch, heads, queries), -math.inf, dtype=dtype))
 
 
-def relevant(queries: Tensor, keys: Tensor, window: int | None) -> tuple[slice, slice] | None:
+def relevant(queries: Positions, keys: Positions, window: int | None) -> tuple[slice, slice] | None:
     """The queries that see any of these keys, and the keys that any of them sees; None if there are none.
 
     The whole stretch from the first to the last of them: exact for contiguous chunks and for zigzag's two, a superset else.
     """
-    if not queries.numel() or not keys.numel():
+    if not len(queries) or not len(keys):
         return None
-    some = queries >= keys.min()
+    some = queries.places >= keys.places.min()
     if window is not None:
-        some &= queries < keys.max() + window
+        some &= queries.places < keys.places.max() + window
     rows = _stretch(some)
     if rows is None:
         return None
-    needed = keys <= queries[rows].max()
+    needed = keys.places <= queries.places[rows].max()
     if window is not None:
-        needed &= keys > queries[rows].min() - window
+        needed &= keys.places > queries.places[rows].min() - window
     columns = _stretch(needed)
     return None if columns is None else (rows, columns)
 
 
-def _stretch(chosen: Tensor) -> slice | None:
-    places = chosen.nonzero()
+def _stretch(chosen: np.ndarray) -> slice | None:
+    (places,) = chosen.nonzero()
     return slice(int(places[0]), int(places[-1]) + 1) if len(places) else None
 
 
-def add_block(merged: Merged, q: Tensor, k: Tensor, v: Tensor, queries: Tensor, keys: Tensor, rules: Rules) -> None:
+def add_block(merged: Merged, q: Tensor, k: Tensor, v: Tensor, queries: Positions, keys: Positions, rules: Rules) -> None:
     """Attend to one block of keys and merge it in. q [B, Sq, N, H], k [B, Sk, K, H], v [B, Sk, K, Hv]; positions [Sq], [Sk]."""
     stretch = relevant(queries, keys, rules.window)
     if stretch is None:
@@ -128,21 +132,21 @@ class BackwardState:
     """What the backward of every block needs. grad, lse, delta are [B, N, Sq(, Hv)], of all keys; grad_q is summed up here."""
 
     q: Tensor
-    queries: Tensor
+    queries: Positions
     grad: Tensor
     lse: Tensor
     delta: Tensor
     grad_q: Tensor
 
 
-def start_backward(q: Tensor, queries: Tensor, out: Tensor, lse: Tensor, grad: Tensor) -> BackwardState:
+def start_backward(q: Tensor, queries: Positions, out: Tensor, lse: Tensor, grad: Tensor) -> BackwardState:
     """q [B, Sq, N, H]; out and its gradient [B, Sq, N, Hv]; lse [B, N, Sq]."""
     grad = grad.transpose(1, 2).to(lse.dtype)
     delta = (grad * out.transpose(1, 2)).sum(-1)
     return BackwardState(q, queries, grad, lse, delta, torch.zeros_like(q, dtype=lse.dtype))
 
 
-def block_gradients(state: BackwardState, k: Tensor, v: Tensor, keys: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+def block_gradients(state: BackwardState, k: Tensor, v: Tensor, keys: Positions, rules: Rules) -> tuple[Tensor, Tensor]:
     """Gradients [B, Sk, K, H], [B, Sk, K, Hv] of one block's keys and values, in the statistics' dtype; adds to ``state.grad_q``."""
     grad_k, grad_v = torch.zeros_like(k, dtype=state.lse.dtype), torch.zeros_like(v, dtype=state.lse.dtype)
     stretch = relevant(state.queries, keys, rules.window)
@@ -165,19 +169,19 @@ def block_gradients(state: BackwardState, k: Tensor, v: Tensor, keys: Tensor, ru
     return grad_k, grad_v
 
 
-def _scores(q: Tensor, k: Tensor, queries: Tensor, keys: Tensor, rules: Rules) -> tuple[Tensor, Tensor | None]:
+def _scores(q: Tensor, k: Tensor, queries: Positions, keys: Positions, rules: Rules) -> tuple[Tensor, Tensor | None]:
     """Masked scores [B, N, Sq, Sk], and dropout's factors."""
     dtype = torch.promote_types(q.dtype, torch.float32)
     scores = q.transpose(1, 2).to(dtype) @ _by_head(k, q.shape[2], dtype).transpose(-1, -2) * rules.scale
     if rules.slopes is not None:
-        distance = (keys[None, :] - queries[:, None]).to(dtype)
+        distance = (keys.tensor[None, :] - queries.tensor[:, None]).to(dtype)
         scores += rules.slopes.to(dtype)[:, None, None] * distance
     seen = rules.seen(queries, keys)
     if seen is not None:
         scores.masked_fill_(~seen, -math.inf)
     if rules.drop is None:
         return scores, None
-    return scores, rules.drop(queries, keys, torch.arange(rules.first_head, rules.first_head + q.shape[2]))
+    return scores, rules.drop(queries.tensor, keys.tensor, torch.arange(rules.first_head, rules.first_head + q.shape[2]))
 
 
 def _by_head(kv: Tensor, heads: int, dtype: torch.dtype) -> Tensor:

@@ -1,8 +1,9 @@
 """Context-parallel attention: each cp rank holds S/cp tokens of q, k and v (DESIGN section 4.1).
 
-ring, zigzag, striped (Liu et al., arXiv 2310.01889; Brandon et al., arXiv 2311.09431): k and v travel round the ring, and in the backward k, v
-and their gradients. They differ in the positions held, not in what is sent. allgather (Llama 3, arXiv 2407.21783, section 3.3.2): k and v are
-gathered. ulysses (Jacobs et al., arXiv 2309.14509, section 3): heads are swapped for sequence. usp: ulysses inside a zigzag ring.
+ring, zigzag, striped (Liu et al., arXiv 2310.01889; Brandon et al., arXiv 2311.09431): k and v travel round the ring, and
+in the backward k, v and their gradients. They differ in the positions held, not in what is sent. allgather (Llama 3, arXiv
+2407.21783, section 3.3.2): k and v are gathered. ulysses (Jacobs et al., arXiv 2309.14509, section 3): heads are swapped
+for sequence. usp: ulysses inside a zigzag ring.
 
 Keeps q, k, v as they came in (for ulysses as swapped), the output, and one statistic per query and head.
 """
@@ -30,6 +31,7 @@ from meshwright.runtime.parallel.attention_block import (
     start_backward,
 )
 from meshwright.runtime.parallel.comm import all_gather, all_to_all, reduce_scatter, start_shift
+from meshwright.runtime.parallel.sequence import Positions
 
 scope.transparent(__file__)
 
@@ -42,15 +44,15 @@ class ContextAxes:
 
     Attributes:
         kind: of the layout. cp: the whole group. ring, ulysses: its two parts (of which one may have a single rank).
-        positions: global positions of the tokens of every ring rank, each int64 [S / ring size], ulysses' cut undone;
-            for allgather of every cp rank.
+        positions: of the tokens of every ring rank, each [S / ring size], ulysses' cut undone; for allgather of every
+            cp rank.
     """
 
     kind: str
     cp: Axis
     ring: Axis
     ulysses: Axis
-    positions: tuple[Tensor, ...]
+    positions: tuple[Positions, ...]
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, axes: ContextAxes, rules: Rules, sinks: Tensor | None = None) -> Tensor:
@@ -108,7 +110,7 @@ def _travel(packed: Tensor, ring: Axis) -> Iterator[tuple[int, Tensor]]:
 
 
 def _ring_gradients(
-    state: BackwardState, packed: Tensor, width: tuple[int, int], ring: Axis, positions: tuple[Tensor, ...], rules: Rules
+    state: BackwardState, packed: Tensor, width: tuple[int, int], ring: Axis, positions: tuple[Positions, ...], rules: Rules
 ) -> Tensor:
     """The gradient of this rank's packed k and v: each rank adds its part as it passes, and the last exchange brings it home."""
     travelling = None
@@ -147,7 +149,7 @@ class _Gathered(torch.autograd.Function):
         return _gradients(state, grad_k, grad_v, k, v, sinks)
 
 
-def _gathered_blocks(k: Tensor, v: Tensor, axes: ContextAxes) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _gathered_blocks(k: Tensor, v: Tensor, axes: ContextAxes) -> Iterator[tuple[Tensor, Tensor, Positions]]:
     """Each cp rank's keys, values and positions, after one gather of both packed."""
     whole = all_gather(torch.cat((k, v), -1), axes.cp, 1)
     for block, positions in zip(whole.chunk(axes.cp.size, 1), axes.positions, strict=True):
@@ -169,7 +171,9 @@ def _saved(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Backw
     return k, v, sinks, start_backward(q, ctx.axes.positions[place], out, lse, grad)
 
 
-def _gradients(state: BackwardState, grad_k: Tensor, grad_v: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> tuple[Tensor | None, ...]:
+def _gradients(
+    state: BackwardState, grad_k: Tensor, grad_v: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None
+) -> tuple[Tensor | None, ...]:
     grad_sinks = None if sinks is None else sinks_gradient(sinks, state.lse, state.delta)
     return state.grad_q.to(state.q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype), grad_sinks, None, None
 

@@ -22,7 +22,8 @@ from meshwright.runtime.groups import Axis
 from meshwright.runtime.parallel.comm import (
     all_gather,
     all_reduce,
-    reduce_scatter,
+    reduce_from,
+    reduce_scatter_to,
     start_all_gather,
     start_all_reduce,
     start_reduce_scatter,
@@ -60,23 +61,19 @@ class _Column(torch.autograd.Function):
         return sending.wait() if sending is not None else None, grad_weight, grad_bias, None, None
 
 
-class _Row(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, tp: Axis, sp: bool) -> Tensor:
-        ctx.origin, ctx.tp, ctx.sp = scope.origin(), tp, sp
-        ctx.save_for_backward(x, weight)
-        summand = F.linear(x, weight)
-        return reduce_scatter(summand, tp, SEQUENCE_DIM) if sp else all_reduce(summand, tp)
+class _Product(torch.autograd.Function):
+    """x weight^T; the rows' sum is sent by an operation of its own, so that recomputation can stop before it."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        if ctx.sp:
-            with scope.back_at(ctx.origin, "backward_input"):
-                grad = all_gather(grad, ctx.tp, SEQUENCE_DIM)
         grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        grad_weight = weight_gradient(grad, x) if ctx.needs_input_grad[1] else None
-        return grad_x, grad_weight, None, None
+        return grad_x, weight_gradient(grad, x) if ctx.needs_input_grad[1] else None
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
@@ -99,7 +96,8 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: boo
     Sends: all_reduce, or with sp a reduce_scatter; backward nothing, or with sp an all_gather. Keeps x. With sp the bias'
     gradient is a summand over tp: each rank saw its own tokens.
     """
-    result: Tensor = _Row.apply(x, weight, tp, sp and tp.size > 1)
+    summand: Tensor = _Product.apply(x, weight)
+    result = reduce_scatter_to(summand, tp, SEQUENCE_DIM) if sp else reduce_from(summand, tp)
     return result if bias is None else result + bias
 
 

@@ -36,6 +36,9 @@ class Mismatch:
     why: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.kind} on rank {self.rank}: {self.message}"
+
     def as_json(self) -> dict[str, Any]:
         """Plain values, for a certificate."""
         values = {key: getattr(self, key) for key in ("kind", "rank", "axis", "module", "phase", "step", "micro_batch", "why", "message")}
@@ -52,7 +55,7 @@ def _recorded_json(event: Event) -> dict[str, Any]:
 def make(kind: Kind, rank: int, position: int, expected: Expected | None, recorded: Event | None, axis: str) -> Mismatch:
     """A mismatch, with its message."""
     place: Any = expected if expected is not None else recorded
-    where = f"rank {rank}, {axis}, {_when(place)}, {place.module or 'outside of any module'}"
+    where = f"{axis}, {_when(place)}, {place.module or 'outside of any module'}"
     return Mismatch(
         kind=kind, rank=rank, axis=axis, position=position, module=place.module, phase=place.phase, step=place.step,
         micro_batch=place.micro_batch, expected=expected, recorded=recorded, why=expected.why if expected else "",
@@ -99,3 +102,21 @@ _TEXTS: dict[str, Any] = {
 def in_order(mismatches: Iterable[Mismatch]) -> list[Mismatch]:
     """First divergence first: by place in the program, then by rank."""
     return sorted(mismatches, key=lambda m: (m.position, m.rank))
+
+
+def by_rank(mismatches: Iterable[Mismatch]) -> list[str]:
+    """A line for each mismatch, one for all ranks that have the same; in the order of their first."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for mismatch in mismatches:
+        ranks.setdefault((mismatch.kind, mismatch.message), []).append(mismatch.rank)
+    return [f"{kind} on {_ranks(found)}: {message}" for (kind, message), found in ranks.items()]
+
+
+def _ranks(ranks: list[int]) -> str:
+    """``rank 3``, ``ranks 0, 1`` or ``ranks 0-7``."""
+    first, last = min(ranks), max(ranks)
+    if len(ranks) == 1:
+        return f"rank {first}"
+    if sorted(ranks) == list(range(first, last + 1)) and len(ranks) > 2:
+        return f"ranks {first}-{last}"
+    return f"ranks {', '.join(map(str, sorted(ranks)))}"

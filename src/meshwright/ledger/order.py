@@ -4,12 +4,13 @@ Forward of every block in model order, backward in reverse, for each micro-batch
 process group the order is exact; between groups it is only the order in which a block would write them down.
 
 ZeRO-3's gathers and reductions are FSDP2's (torch.distributed.fsdp, ``FSDPParamGroup``): in the backward the unit before is gathered
-while this one computes, hence the gather of block i-1 comes before the reduce_scatter of block i.
+while this one computes, hence the gather of block i-1 comes before the reduce_scatter of block i. Units leave the last backward in
+reverse, the root at last; what is summed after it (over tp, over replicas) and gathered after the optimizer goes in model order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from meshwright.ledger.blocks.layer import Block
@@ -76,7 +77,7 @@ def step_order(ledger: Ledger) -> Iterator[Placed]:
         raise ValueError("the order of a pipelined step is its schedule's")
     model_pieces = pieces(ledger)
     units = _units(model_pieces)
-    root = ledger.root(True, True)
+    root, zero = ledger.root(True, True), ledger.layout.zero
     scalars = scalar_rows(ledger)
     yield from _placed([row for row in scalars if row.name == names.TOKEN_COUNT])
     last = int(ledger.micro_batches) - 1
@@ -85,11 +86,37 @@ def step_order(ledger: Ledger) -> Iterator[Placed]:
         gathers = root.step if keep and micro_batch == 0 else root.forward
         yield from _placed(_of(gathers, "all_gather", "forward"), micro_batch=micro_batch)
         yield from _forward(model_pieces, micro_batch, keep)
-        yield from _backward(model_pieces, units, micro_batch)
+        yield from _backward(model_pieces, units, micro_batch, micro_batch == last, zero)
         yield from _placed(root.backward, micro_batch=micro_batch)
-    yield from _once(units, root)
+    yield from _leaving(root, None, last, zero)
+    for chosen in (_tensor_sums, _replica_sums(zero)):
+        yield from _of_units(units, root, chosen)
     yield from _placed([row for row in scalars if row.name == names.GRADIENT_NORM])
-    yield from _after_optimizer(units, root)
+    yield from _of_units(units, root, lambda row: row.name == names.ROUTER)
+    yield from _of_units(units, root, lambda row: row.phase == "optimizer")
+
+
+def _tensor_sums(row: Row) -> bool:
+    return row.phase == "reduce" and row.axis == "tp"
+
+
+def _replica_sums(zero: int) -> Callable[[Row], bool]:
+    """Replicas of a shard; FSDP2 sums them with each unit."""
+    return lambda row: row.phase == "reduce" and row.axis == "dp_replicate" and zero < 3
+
+
+def _leaving(unit: Unit, layer: int | None, last: int, zero: int) -> Iterator[Placed]:
+    """What a unit sends as soon as the last backward has completed it; FSDP2 counts that to the micro-batch."""
+    replicas = _replica_sums(zero)
+    rows = [row for row in unit.step if row.phase == "reduce" and row.name != names.ROUTER and not _tensor_sums(row) and not replicas(row)]
+    yield from _placed(rows, layer, last if zero == 3 else None)
+
+
+def _of_units(units: dict[int, Unit], root: Unit, chosen: Callable[[Row], bool]) -> Iterator[Placed]:
+    """Some of the rows of each step, in model order, the root at last."""
+    for layer, unit in units.items():
+        yield from _placed(filter(chosen, unit.step), layer)
+    yield from _placed(filter(chosen, root.step))
 
 
 def _of(rows: Iterable[Row], op: str, phase: str) -> list[Row]:
@@ -111,7 +138,7 @@ def _forward(model_pieces: Sequence[Piece], micro_batch: int, keep: bool) -> Ite
         yield from _placed(piece.block.forward, piece.layer, micro_batch)
 
 
-def _backward(model_pieces: Sequence[Piece], units: dict[int, Unit], micro_batch: int) -> Iterator[Placed]:
+def _backward(model_pieces: Sequence[Piece], units: dict[int, Unit], micro_batch: int, last: bool, zero: int) -> Iterator[Placed]:
     """Blocks in reverse. A layer's unit is gathered when the one after it starts; the last one's when the root does."""
     order = list(reversed(units))
     following = dict(zip(order, order[1:], strict=False))
@@ -129,6 +156,8 @@ def _backward(model_pieces: Sequence[Piece], units: dict[int, Unit], micro_batch
         if piece.layer not in left:
             rest = [row for row in units[piece.layer].backward if row.op != "all_gather"]
             yield from _placed(rest, piece.layer, micro_batch)
+            if last:
+                yield from _leaving(units[piece.layer], piece.layer, micro_batch, zero)
 
 
 def _pieces_of(model_pieces: Sequence[Piece], layer: int) -> int:
@@ -137,20 +166,6 @@ def _pieces_of(model_pieces: Sequence[Piece], layer: int) -> int:
 
 def _gather_again(units: dict[int, Unit], layer: int, micro_batch: int) -> Iterator[Placed]:
     yield from _placed(_of(units[layer].backward, "all_gather", "backward_input"), layer, micro_batch)
-
-
-def _once(units: dict[int, Unit], root: Unit) -> Iterator[Placed]:
-    """Reductions once per step: units in the order in which the last backward finishes them."""
-    for layer in reversed(units):
-        yield from _placed([row for row in units[layer].step if row.phase == "reduce"], layer)
-    yield from _placed([row for row in root.step if row.phase == "reduce"])
-
-
-def _after_optimizer(units: dict[int, Unit], root: Unit) -> Iterator[Placed]:
-    """ZeRO-1 and 2 gather what each rank has updated, in the order in which the next forward needs it."""
-    yield from _placed([row for row in root.step if row.phase == "optimizer"])
-    for layer in units:
-        yield from _placed([row for row in units[layer].step if row.phase == "optimizer"], layer)
 
 
 def _placed(rows: Iterable[Row], layer: int | None = None, micro_batch: int | None = None) -> Iterator[Placed]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshwright.diff.mismatch import Mismatch
+from meshwright.diff.mismatch import Mismatch, by_rank
 
 SCHEMA = "meshwright.certificate/1"
 SHOWN = 8
@@ -112,7 +112,7 @@ class Certificate:
                      f" {self.seconds:.1f} s")  # fmt: skip
         lines += self._number_lines() + self._traffic_lines() + self._memory_lines()
         lines += [f"  ranks disagree: {text}" for text in self.disagreements[:SHOWN]]
-        lines += [f"  {line}" for problem in self.problems for line in problem.splitlines()]
+        lines += [f"  {line}" for problem in self.problems for line in problem.splitlines()] + self._stack_lines()
         lines += [f"  note      {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -129,10 +129,18 @@ class Certificate:
 
     def _traffic_lines(self) -> list[str]:
         lines = [f"  traffic   {self.predicted:,} collectives predicted, {self.recorded:,} recorded, {len(self.mismatches):,} mismatches"]
-        lines += [f"    {mismatch.kind}: {mismatch.message}" for mismatch in self.mismatches[:SHOWN]]
-        if len(self.mismatches) > SHOWN:
-            lines.append(f"    ... and {len(self.mismatches) - SHOWN:,} more (--json lists them)")
+        told = by_rank(self.mismatches)
+        lines += [f"    {line}" for line in told[:SHOWN]]
+        if len(told) > SHOWN:
+            lines.append(f"    ... and {len(told) - SHOWN:,} more (--json lists them)")
         return lines
+
+    def _stack_lines(self) -> list[str]:
+        """The end of the stack of the rank that failed first; the JSON has all of all ranks."""
+        if not self.failures or not self.failures[0].get("stack"):
+            return []
+        stack = self.failures[0]["stack"].rstrip().splitlines()
+        return [f"    {line}" for line in (["..."] if len(stack) > SHOWN else []) + stack[-SHOWN:]]
 
     def _memory_lines(self) -> list[str]:
         if self.memory is None:

@@ -112,7 +112,7 @@ def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, A
     ledger = ledger_of(question, scaled)
     recordings = _recordings(_recording_folder(question, folder))
     traffic = _traffic(question, ledger, recordings, reference, finished=ran)
-    problems = [] if ran else [answer["message"]]
+    problems = [] if ran else [answer["message"].partition("\n  stack of")[0]]
     return Certificate(
         plan_hash=question.plan_hash, versions=_versions(answer), dtype=question.dtype, bound=BOUNDS[question.dtype],
         ranks=scaled.layout.world_size, model=question.model.name, layout=str(scaled.layout), plan_layout=str(question.layout),

@@ -148,8 +148,7 @@ def _backward(model_pieces: Sequence[Piece], units: dict[int, Unit], micro_batch
     for piece in reversed(model_pieces):
         if piece.layer is not None and piece.layer in following and left.count(piece.layer) == _pieces_of(model_pieces, piece.layer):
             yield from _gather_again(units, following[piece.layer], micro_batch)
-        yield from _placed(piece.block.recompute, piece.layer, micro_batch)
-        yield from _placed(piece.block.backward, piece.layer, micro_batch)
+        yield from _placed(_backward_rows(piece.block), piece.layer, micro_batch)
         if piece.layer is None:
             continue
         left.remove(piece.layer)
@@ -158,6 +157,18 @@ def _backward(model_pieces: Sequence[Piece], units: dict[int, Unit], micro_batch
             yield from _placed(rest, piece.layer, micro_batch)
             if last:
                 yield from _leaving(units[piece.layer], piece.layer, micro_batch, zero)
+
+
+def _backward_rows(block: Block) -> list[Row]:
+    """The backward, with the recomputation where it is first needed: nothing that was saved goes into the collectives that only mirror
+    the forward's last ones."""
+    rows = block.backward
+    if not block.recompute:
+        return rows
+    of_core = all(row.name == names.CORE for row in block.recompute)
+    needs = [(row.name == names.CORE and row.op != "all_to_all") if of_core else row.op is None for row in rows]
+    first = needs.index(True)
+    return [*rows[:first], *block.recompute, *rows[first:]]
 
 
 def _pieces_of(model_pieces: Sequence[Piece], layer: int) -> int:

@@ -52,6 +52,12 @@ def _exchanged(load: Any, rank: int, mesh: Mesh, local: int) -> tuple[tuple[int,
     return sent, received
 
 
+def rows_of_experts(s: Sizes, load: Any, rank: int, mesh: Mesh) -> int:
+    """Token copies that the experts of ``rank`` work on: with sp those of all its etp ranks."""
+    ranks = mesh.group_of(rank, "etp") if s.layout.sp else (rank,)
+    return sum(sum(_exchanged(load, other, mesh, s.local_experts)[1]) for other in ranks)
+
+
 def _worked(load: Any, rank: int, mesh: Mesh, s: Sizes) -> int:
     """Rows of the tensor that etp gathers or sums: with sp every part is padded to the largest of the group."""
     if not s.layout.sp:

@@ -6,6 +6,7 @@ serves both (DESIGN principle 2).
 
 from __future__ import annotations
 
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -73,6 +74,14 @@ class Sizes:
             self.dispatched_rows = self.routed_tokens * moe.top_k
             self.expert_rows = self.dispatched_rows * layout.etp if layout.sp else self.dispatched_rows
             self.local_experts = moe.num_experts // layout.ep
+
+    def with_expert_rows(self, rows: int) -> Sizes:
+        """The same where the router has sent ``rows`` token copies to this rank's experts, and not a balanced share."""
+        other = copy(self)
+        other.expert_rows = rows
+        other._local = {**self._local, "X*etp": rows}
+        other._numels = {}
+        return other
 
     def _local_sizes(self) -> dict[str, Num]:
         """Local size of each dim as it is written in the notation."""

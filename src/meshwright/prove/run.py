@@ -14,7 +14,7 @@ from meshwright.diff.traffic import Traffic, compare_traffic
 from meshwright.errors import InputError, Mistake
 from meshwright.ledger.build import Ledger, build
 from meshwright.ledger.expected import expected_events
-from meshwright.prove.certificate import Certificate
+from meshwright.prove.certificate import Certificate, Memory
 from meshwright.prove.compare import BOUNDS, Errors, Numbers, compare_numbers, read_numbers
 from meshwright.prove.program import ProofProgram, require_torch
 from meshwright.prove.saved import compare_saved
@@ -119,7 +119,7 @@ def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, A
         seq=scaled.workload.seq, batch=scaled.workload.batch, steps=question.steps, seed=answer.get("seed"),
         scaled=scaled.changes, lost=scaled.lost, **_figures(errors, answer), predicted=traffic.predicted, recorded=traffic.recorded,
         mismatches=traffic.mismatches, disagreements=tuple(found.message for found in cross_check(recordings)),
-        memory=compare_saved(ledger, answer["saved_bytes"], reference) if ran else None,
+        memory=_memory(ledger, answer, reference),
         failures=tuple(answer.get("failures", ())), problems=tuple(problems) + (errors.problems if errors else ()), seconds=seconds,
     )  # fmt: skip
 
@@ -136,6 +136,12 @@ def _traffic(question: Question, ledger: Ledger, recordings: list[Recording], re
     ranks = range(ledger.layout.world_size)
     expected = {rank: expected_events(ledger, rank, question.steps, reference.loads) for rank in ranks}
     return compare_traffic(expected, recordings, finished)
+
+
+def _memory(ledger: Ledger, answer: dict[str, Any], reference: Numbers | None) -> Memory | None:
+    if answer["status"] != "ran" or reference is None:
+        return None
+    return compare_saved(ledger, answer["saved_bytes"], None if reference.loads is None else reference.loads[0][0])
 
 
 def _recordings(folder: Path) -> list[Recording]:

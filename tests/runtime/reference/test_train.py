@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from meshwright.errors import InputError, NoAnswer
 from meshwright.runtime.initialise import initialised_weights
@@ -44,6 +45,13 @@ def _steps(family: Family, steps: int, batches: int, sequences: int = 2, length:
     return made
 
 
+def _balance(family: Family, router_logits: tuple[Tensor, ...]) -> Tensor:
+    """transformers' balance loss of each layer by itself, summed; its models call it with the layers joined."""
+    moe = family.model.moe
+    assert moe is not None
+    return sum(load_balancing_loss_func((logits,), moe.num_experts, moe.top_k) for logits in router_logits)
+
+
 def _theirs(
     family: Family, weights: dict[str, Tensor], steps: list[list[MicroBatch]], recipe: Recipe
 ) -> tuple[list[float], list[float], dict[str, Tensor]]:
@@ -59,8 +67,8 @@ def _theirs(
                 value = model.loss_function(
                     output.logits, None, family.model.vocab_size, num_items_in_batch=count, shift_labels=batch.labels
                 )
-                if getattr(output, "aux_loss", None) is not None:
-                    value = value + family.model.moe.aux_loss_coefficient * output.aux_loss / len(step)
+                if family.model.moe is not None:
+                    value = value + family.model.moe.aux_loss_coefficient * _balance(family, output.router_logits) / len(step)
                 value.backward()
                 total += value.item()
             losses.append(total)

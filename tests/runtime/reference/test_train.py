@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
-from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from meshwright.errors import InputError, NoAnswer
 from meshwright.runtime.initialise import initialised_weights
@@ -24,7 +23,7 @@ from meshwright.runtime.reference.train import (
     train_from_seed,
 )
 from runtime.reference.families import FAMILIES, Family
-from runtime.reference.transformers_float64 import casts, transformers_model
+from runtime.reference.transformers_float64 import balance_by_layer, casts, transformers_model
 
 BY_NAME = {family.name: family for family in FAMILIES}
 FLOAT64 = PRECISIONS["float64"]
@@ -45,13 +44,6 @@ def _steps(family: Family, steps: int, batches: int, sequences: int = 2, length:
     return made
 
 
-def _balance(family: Family, router_logits: tuple[Tensor, ...]) -> Tensor:
-    """transformers' balance loss of each layer by itself, summed; its models call it with the layers joined."""
-    moe = family.model.moe
-    assert moe is not None
-    return sum(load_balancing_loss_func((logits,), moe.num_experts, moe.top_k) for logits in router_logits)
-
-
 def _theirs(
     family: Family, weights: dict[str, Tensor], steps: list[list[MicroBatch]], recipe: Recipe
 ) -> tuple[list[float], list[float], dict[str, Tensor]]:
@@ -68,7 +60,7 @@ def _theirs(
                     output.logits, None, family.model.vocab_size, num_items_in_batch=count, shift_labels=batch.labels
                 )
                 if family.model.moe is not None:
-                    value = value + family.model.moe.aux_loss_coefficient * _balance(family, output.router_logits) / len(step)
+                    value = value + balance_by_layer(family, output.router_logits) / len(step)
                 value.backward()
                 total += value.item()
             losses.append(total)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from meshwright.runtime import scope
 from meshwright.spec import names
@@ -26,7 +27,8 @@ HEAD_MODULES = (names.NORM, names.HEAD, names.LOSS)
 
 class _Meter:
     def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._parameters = {_storage(parameter) for parameter in parameters}
+        # zero=3 holds shards here, which nothing keeps: what it gathers is known in ``add``
+        self._parameters = {_storage(parameter) for parameter in parameters if not isinstance(parameter, DTensor)}
         self._seen: dict[int, Tensor] = {}  # kept alive, so that an address is not used twice
         self.found: dict[str, int] = {}
 

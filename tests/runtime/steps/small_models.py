@@ -43,7 +43,7 @@ MODELS: dict[str, Model] = {
     model.name: model
     for model in (
         LLAMA,
-        replace(LLAMA, name="six_heads", attention=replace(_a, num_heads=6, num_kv_heads=3)),
+        replace(LLAMA, name="six_heads", attention=replace(_a, num_heads=6, num_kv_heads=6)),
         replace(
             LLAMA, name="biases", attention=replace(_a, qkv_bias=True, out_bias=True), mlp_bias=True, tied_embeddings=True
         ),

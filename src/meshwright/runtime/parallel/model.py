@@ -121,7 +121,8 @@ class Chunk(nn.Module):
             x = norm(x, weights, names.NORM, self.setting.model)
         total = self._loss(weights, x, batch.labels)
         for depth in range(self.setting.model.mtp_layers):
-            x, _, chosen = self._predict_later(weights, x, batch, depth)
+            x, balance, chosen = self._predict_later(weights, x, batch, depth)
+            balances.append(balance)
             counts.append(chosen)
             later = shifted_labels(batch.labels, by=depth + 1)
             total = total + self.mtp_weight / self.setting.model.mtp_layers * self._loss(weights, x, later)

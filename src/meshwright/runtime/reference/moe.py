@@ -140,7 +140,7 @@ def tokens_per_expert(experts: Tensor, num_experts: int) -> Tensor:
 
 
 def balance_statistics(routing: Routing, num_experts: int) -> Tensor:
-    """[2, E]: tokens per expert, and the sum over tokens of the router's softmax. Sums over ranks and layers are again statistics."""
+    """[2, E]: tokens per expert, and the sum over tokens of the router's softmax. Sums over ranks are again statistics."""
     counts = tokens_per_expert(routing.experts, num_experts).to(routing.logits.dtype)
     return torch.stack((counts, routing.logits.softmax(dim=-1).sum(dim=0)))
 
@@ -149,8 +149,7 @@ def balance_loss(statistics: Tensor, rows: int) -> Tensor:
     """E sum_e f_e P_e (Switch Transformer, arXiv 2101.03961, equations 4-6, with f counted over all k choices).
 
     Args:
-        statistics: [2, E], summed over all MoE layers: transformers multiplies means over layers, not layer by layer.
-        rows: tokens times layers that went into the sums.
+        statistics: [2, E] of one layer. rows: tokens that went into the sums.
     """
     counts, probabilities = statistics / rows
     return counts.shape[0] * (counts * probabilities).sum()

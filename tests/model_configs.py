@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +37,10 @@ _DEEPSEEK: dict[str, Any] = {
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
     "mistral": _llama_like("mistral", "MistralForCausalLM", _NO_BIAS, sliding_window=1024),
+    "seed_oss": _llama_like(
+        "seed_oss", "SeedOssForCausalLM", ("rope_scaling",), attention_bias=True, attention_out_bias=False, head_dim=48,
+        residual_dropout=0.1, pad_token_id=1, rope_scaling=None,
+    ),
     "qwen2": _llama_like("qwen2", "Qwen2ForCausalLM", _NO_BIAS, use_sliding_window=True, sliding_window=512, max_window_layers=1),
     "qwen3": _llama_like(
         "qwen3", "Qwen3ForCausalLM", head_dim=48, max_window_layers=3, sliding_window=None, use_sliding_window=False,
@@ -112,15 +115,6 @@ def mutate(config: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     return changed
 
 
-def truncate(config: dict[str, Any], rng: random.Random) -> str:
-    """The text of a config with an end or a piece missing, or a character changed."""
-    text = json.dumps(config, indent=1)
-    start = rng.randrange(len(text))
-    if rng.random() < 0.5:
-        return text[:start]
-    return text[:start] + rng.choice(("", "}", '"', ",", "\x00", "[" * 3000, "é", "NaN")) + text[start + rng.randrange(40) :]
-
-
 def _change(config: dict[str, Any], rng: random.Random) -> None:
     inside = [value for value in config.values() if isinstance(value, dict) and value]
     place = rng.choice(inside) if inside and rng.random() < 0.15 else config
@@ -165,11 +159,10 @@ def random_config(model_type: str, rng: random.Random) -> dict[str, Any]:
         "num_key_value_heads": rng.choice([divisor for divisor in (1, 2, 3, 4, 6, 8) if heads % divisor == 0]),
         "max_position_embeddings": rng.choice((128, 4096)),
     }  # fmt: skip
-    if "attention_bias" in config:
-        config["attention_bias"] = rng.random() < 0.5
-    if "mlp_bias" in config:
-        config["mlp_bias"] = rng.random() < 0.5
-    if model_type in ("llama", "mistral", "qwen3", "mixtral", "qwen3_moe", "gpt_oss") and rng.random() < 0.7:
+    for key in ("attention_bias", "attention_out_bias", "mlp_bias"):
+        if key in config:
+            config[key] = rng.random() < 0.5
+    if model_type in ("llama", "mistral", "seed_oss", "qwen3", "mixtral", "qwen3_moe", "gpt_oss") and rng.random() < 0.7:
         config["head_dim"] = head_dim
     return config | _RANDOM_PARTS[model_type](rng, config)
 
@@ -237,6 +230,7 @@ def _random_gpt_oss(rng: random.Random, config: dict[str, Any]) -> dict[str, Any
 _RANDOM_PARTS: dict[str, Callable[[random.Random, dict[str, Any]], dict[str, Any]]] = {
     "llama": lambda rng, config: {"rope_scaling": rng.choice((None, config["rope_scaling"], {"type": "linear", "factor": 2.0}))},
     "mistral": lambda rng, _: {"sliding_window": rng.choice((None, rng.randint(1, 300)))},
+    "seed_oss": lambda rng, _: {"rope_scaling": rng.choice((None, {"type": "dynamic", "factor": 3.0}))},
     "qwen2": _random_windows,
     "qwen3": _random_windows,
     "mixtral": lambda rng, _: {**_random_experts(rng, "num_local_experts"), "sliding_window": rng.choice((None, 77))},

@@ -5,18 +5,42 @@ Inputs are what the command line takes, a name or a path, or the objects themsel
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from meshwright.errors import InputError, Mistake
-from meshwright.job import Asked, Job, resolve
+from meshwright.job import NEEDS, Asked, Job, default_workload, resolve
 
 if TYPE_CHECKING:
+    from meshwright.estimate import Estimate
+    from meshwright.explain.by_axis import AxisTable
+    from meshwright.explain.compare import Candidate, Comparison
+    from meshwright.explain.memory_report import MemoryReport
+    from meshwright.explain.ranks import RankReport
+    from meshwright.explain.rows import Explanation
+    from meshwright.explain.symbolic import SymbolicTable
+    from meshwright.priced import Priced
     from meshwright.search.plan import PlanAnswer, Progress
     from meshwright.spec.cluster import Cluster
+    from meshwright.spec.layout import Layout
     from meshwright.spec.model import Model
+    from meshwright.spec.plan_file import Plan
+    from meshwright.spec.rules import LayoutWarning
+
+
+class Said(TypedDict, total=False):
+    """What may be said beside a model or a plan; see the options of the same names in ``meshwright estimate --help``."""
+
+    cluster: str | Path | Cluster
+    layout: str | Layout
+    gpus: int
+    seq: int
+    batch: int
+    precision: str
+    memory_fraction: float
+    stack: str
 
 
 def plan(
@@ -32,17 +56,14 @@ def plan(
     Raises:
         InputError: everything that is wrong with the inputs, together.
     """
-    from meshwright.search.plan import default_workload
     from meshwright.search.plan import plan as search
 
     asked = Asked(
         subject=model, cluster=cluster, gpus=gpus, seq=seq, batch=batch, precision=precision, stack=stack,
         memory_fraction=memory_fraction, source=source,
     )  # fmt: skip
-    job = resolve(asked, needs=("cluster",))
-    assert job.cluster is not None
-    if job.gpus is None:
-        raise InputError([Mistake(source, f"{asked.dashes}gpus", None, "a whole number from 1 to 10^8", problem="is missing")])
+    job = _planned(asked, constraints)
+    assert job.cluster is not None and job.gpus is not None
     workload, assumed = default_workload(job.model, job.gpus, seq, batch, precision)
     answer = search(
         job.model, job.cluster, workload, job.gpus, job.stack.name if job.stated_stack else None, job.memory_fraction, constraints,
@@ -50,3 +71,161 @@ def plan(
     )  # fmt: skip
     answer.assumed[:0] = [*assumed, *job.assumed]
     return answer, replace(job, workload=workload)
+
+
+def _planned(asked: Asked, constraints: Iterable[str]) -> Job:
+    """The inputs of a search; mistakes of the constraints are told with those of the rest."""
+    from meshwright.search.constraints import parse_constraints
+
+    mistakes: list[Mistake] = []
+    job: Job | None = None
+    try:
+        job = resolve(asked, needs=("cluster",))
+    except InputError as error:
+        mistakes += error.mistakes
+    try:
+        parse_constraints(constraints, f"{asked.dashes}constraint")
+    except InputError as error:
+        mistakes += error.mistakes
+    if asked.gpus is None and (job is None or job.gpus is None):
+        mistakes.append(Mistake(asked.source, f"{asked.dashes}gpus", None, "a whole number from 1 to 10^8", problem="is missing"))
+    if job is None or mistakes:
+        raise InputError(mistakes)
+    return job
+
+
+def estimate(model: str | Path | Model | Plan, *, mfu_convention: str = "causal", **said: Unpack[Said]) -> Estimate:
+    """Step time and its parts, MFU and memory of one layout.
+
+    Raises:
+        InputError: everything that is wrong with the inputs, together.
+    """
+    return candidates(_job("estimate()", model, said), mfu_convention)[0].estimate
+
+
+def compare(
+    model: str | Path | Model | Plan, layouts: Sequence[str | Layout], *, mfu_convention: str = "causal", **said: Unpack[Said]
+) -> Comparison:
+    """The estimates of several layouts, and in words what makes them differ. Raises InputError as ``estimate`` does."""
+    from meshwright.explain.compare import compare as compared
+
+    job = resolve(replace(_asked("compare()", model, said), layouts=tuple(layouts)))
+    return compared(candidates(job, mfu_convention))
+
+
+@overload
+def explain(
+    model: str | Path | Model | Plan, *, layer: int | None = None, rank: int | None = None, phase: str | None = None,
+    row: int | None = None, by: None = None, **said: Unpack[Said],
+) -> Explanation: ...  # fmt: skip
+@overload
+def explain(
+    model: str | Path | Model | Plan, *, by: Literal["axis"], rank: int | None = None, **said: Unpack[Said]
+) -> AxisTable | SymbolicTable: ...
+def explain(
+    model: str | Path | Model | Plan, *, layer: int | None = None, rank: int | None = None, phase: str | None = None,
+    row: int | None = None, by: Literal["axis"] | None = None, **said: Unpack[Said],
+) -> Explanation | AxisTable | SymbolicTable:  # fmt: skip
+    """What one rank holds, computes and sends: row by row, or summed by axis; by axis without a layout, in letters.
+
+    Raises:
+        InputError: everything that is wrong with the inputs, together; no such rank, layer, phase or row.
+    """
+    if by == "axis":
+        return explained_by_axis(_job("explain()", model, said, needs=()), rank, "explain()")
+    from meshwright.explain.rows import explain_rows
+
+    job = _job("explain()", model, said)
+    return explain_rows(numbers_of(job), rank, layer, phase, row, warnings_of(job))
+
+
+def memory(model: str | Path | Model | Plan, **said: Unpack[Said]) -> MemoryReport:
+    """Memory by stage and category, and what holds the peak. Raises InputError as ``estimate`` does."""
+    return memory_of(_job("memory()", model, said))
+
+
+def ranks(model: str | Path | Model | Plan, **said: Unpack[Said]) -> RankReport:
+    """The groups of every axis and the network tier that they span. Raises InputError as ``estimate`` does."""
+    return ranks_of(_job("ranks()", model, said, needs=("cluster", "layout")))
+
+
+def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:
+    """Everything that is known of each of the job's layouts."""
+    from meshwright.estimate import estimate as price
+    from meshwright.explain.by_axis import explain_by_axis
+    from meshwright.explain.compare import Candidate
+    from meshwright.explain.memory_report import report_memory
+    from meshwright.model_flops import CONVENTIONS
+
+    if mfu_convention not in CONVENTIONS:
+        raise InputError([Mistake("estimate()", "mfu_convention", mfu_convention, ", ".join(CONVENTIONS))])
+    assert job.cluster is not None and job.workload is not None
+    found: list[Candidate] = []
+    for index, layout in enumerate(job.layouts):
+        numbers, warnings = numbers_of(job, index), warnings_of(job, index)
+        one = price(job.model, job.cluster, job.workload, layout, job.stack, job.memory_fraction, mfu_convention)
+        one = replace(one, assumed=[*job.assumed, *one.assumed], warnings=list(warnings))
+        report = report_memory(numbers, job.memory_fraction, warnings)
+        found.append(Candidate(one, numbers, explain_by_axis(numbers, warnings=warnings), report))
+    return found
+
+
+def explained_by_axis(job: Job, rank: int | None, source: str) -> AxisTable | SymbolicTable:
+    """The table of a layout, or of a model in letters where no layout was said."""
+    if not job.layouts:
+        from meshwright.explain.symbolic import explain_symbolically
+
+        return explain_symbolically(job.model)
+    from meshwright.explain.by_axis import explain_by_axis
+
+    if job.cluster is None or job.workload is None:
+        legal = "a name of the catalog, or a TOML file"
+        raise InputError([Mistake(source, "cluster", None, legal, "leave the layout out for the table in letters", "is missing")])
+    return explain_by_axis(numbers_of(job), rank, warnings_of(job))
+
+
+def memory_of(job: Job) -> MemoryReport:
+    """The report of the job's layout."""
+    from meshwright.explain.memory_report import report_memory
+
+    return report_memory(numbers_of(job), job.memory_fraction, warnings_of(job))
+
+
+def ranks_of(job: Job) -> RankReport:
+    """The report of the job's layout."""
+    from meshwright.explain.ranks import explain_ranks
+
+    assert job.cluster is not None
+    return explain_ranks(job.model, job.layout, job.cluster, warnings_of(job))
+
+
+def numbers_of(job: Job, index: int = 0) -> Priced:
+    """The priced ledger of one of the job's layouts."""
+    from meshwright.estimate import priced
+
+    assert job.cluster is not None and job.workload is not None
+    return priced(job.model, job.cluster, job.workload, job.layouts[index], job.stack)
+
+
+def warnings_of(job: Job, index: int = 0) -> list[LayoutWarning]:
+    """What is silly about one of the layouts, and what the stack that the user chose cannot express of it."""
+    from meshwright.search.runs_on import FRAMEWORKS, obstacles
+    from meshwright.spec.rules import LayoutWarning
+
+    found = list(job.warnings[index])
+    name = job.stack.name
+    if job.stated_stack and name in FRAMEWORKS:
+        for limit in obstacles(name, job.layouts[index], job.model):
+            message = f"{name} cannot express this layout's {limit.key}: it can {limit.legal}"
+            found.append(LayoutWarning(code="stack", message=message, remedy=f"another {limit.key}, or another --stack"))
+    return found
+
+
+def _job(source: str, model: str | Path | Model | Plan, said: Said, needs: Sequence[str] = NEEDS) -> Job:
+    return resolve(_asked(source, model, said), needs)
+
+
+def _asked(source: str, model: str | Path | Model | Plan, said: Said) -> Asked:
+    rest = {key: value for key, value in said.items() if key != "layout"}
+    layout = said.get("layout")
+    return Asked(subject=model, layouts=() if layout is None else (layout,), source=source, dashes="", **rest)  # type: ignore[arg-type]

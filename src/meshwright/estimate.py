@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshwright.ledger.build import build
-from meshwright.memory import StageMemory, stage_memory
+from meshwright.memory import StageMemory, candidates, stage_memory
 from meshwright.model_flops import flops_per_token
 from meshwright.priced import Priced
 from meshwright.spec.cluster import Cluster
@@ -96,7 +96,7 @@ def fits(peak_bytes: Any, cluster: Cluster, memory_fraction: float = MEMORY_FRAC
 
 def fullest(numbers: Priced) -> StageMemory:
     """The stage with the highest peak."""
-    stages = [stage_memory(numbers, index) for index, _ in numbers.ledger.pipeline.representatives]
+    stages = [stage_memory(numbers, index) for index in candidates(numbers)]
     return max(stages, key=lambda stage: float(stage.peak_bytes))
 
 

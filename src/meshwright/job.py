@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import lcm
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,11 @@ from meshwright.spec.workload import PRECISIONS, Training
 
 NEEDS = ("cluster", "workload", "layout")
 """What a command may need beside the model."""
+
+DEFAULT_SEQ = 8192
+
+DEFAULT_STEP_TOKENS = 4 * 1024 * 1024
+"""What large runs use: Llama 3 405B trained at 8,192 tokens and 4M to 16M tokens a step (arXiv 2407.21783, section 3.4.1)."""
 
 T = TypeVar("T")
 
@@ -62,7 +68,7 @@ class Job:
     Attributes:
         warnings: of each layout, what is silly about it.
         gpus: what the user has said, or the cluster has; None where only the layouts say.
-        stated_stack: whether the user chose the stack.
+        stated_stack: whether the user chose the stack. assumed: what was left out and filled in, of the workload and the model.
     """
 
     model: Model
@@ -74,16 +80,12 @@ class Job:
     stack: Stack = field(default=STACKS[DEFAULT_STACK])
     stated_stack: bool = False
     memory_fraction: float = MEMORY_FRACTION
+    assumed: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Layout:
         """The only layout, or the first."""
         return self.layouts[0]
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """What the model's input left out and was filled in."""
-        return self.model.assumed
 
 
 def resolve(asked: Asked, needs: Sequence[str] = NEEDS) -> Job:
@@ -118,9 +120,10 @@ class _Reader:
         asked = self.asked
         model = self.tried(self.model)
         cluster = self.tried(self.cluster)
-        workload = self.workload()
-        stack, fraction = self.stack(), self.memory_fraction()
         layouts = self.layouts(cluster)
+        gpus = asked.gpus or (cluster.num_gpus if cluster else None)
+        workload, assumed = self.workload(model, lcm(*(layout.world_size for layout in layouts)) if layouts else gpus or 1)
+        stack, fraction = self.stack(), self.memory_fraction()
         if self.mistakes or model is None:
             return None
         self.mistakes += device_mistakes(cluster, workload, asked)
@@ -131,8 +134,8 @@ class _Reader:
             warnings.append(self.tried(partial(check, model, step, layout, cluster, asked.gpus, name)))
         return Job(
             model=model, cluster=cluster, workload=workload, layouts=tuple(layouts),
-            warnings=tuple(tuple(found or ()) for found in warnings), gpus=asked.gpus or (cluster.num_gpus if cluster else None),
-            stack=stack, stated_stack=asked.stack is not None, memory_fraction=fraction,
+            warnings=tuple(tuple(found or ()) for found in warnings), gpus=gpus, stack=stack, stated_stack=asked.stack is not None,
+            memory_fraction=fraction, assumed=(*assumed, *model.assumed),
         )  # fmt: skip
 
     def tried(self, read: Callable[[], T]) -> T | None:
@@ -178,23 +181,21 @@ class _Reader:
         self.needed("cluster", "cluster", "a name of the catalog, or a TOML file", "`meshwright catalog clusters` lists the names")
         return None
 
-    def workload(self) -> Training | None:
-        """A training step; the plan's values unless others were said."""
+    def workload(self, model: Model | None, gpus: int) -> tuple[Training | None, list[str]]:
+        """A training step, and what was assumed of it; the plan's values unless others were said."""
         asked, planned = self.asked, self.plan.workload if self.plan else None
         if planned is not None and not isinstance(planned, Training):
             kind = type(planned).__name__.lower()
             self.mistakes.append(Mistake(str(asked.subject), "workload.kind", kind, "training", problem="is not a training step"))
-            return None
+            return None, []
         seq = asked.seq if asked.seq is not None else planned.seq if planned else None
         batch = asked.batch if asked.batch is not None else planned.batch if planned else None
-        if seq is None:
-            self.needed("workload", "seq", "tokens of a sequence, e.g. 8192")
-        if batch is None:
-            self.needed("workload", "batch", "sequences per optimizer step of the whole job, e.g. 512")
         precision = asked.precision or (planned.precision if planned else None)
         if precision is not None and precision not in PRECISIONS:
             self.wrong("precision", precision, PRECISIONS)
-        return None if seq is None or batch is None else Training(seq=seq, batch=batch, precision=precision)
+        if seq is not None and batch is not None:
+            return Training(seq=seq, batch=batch, precision=precision), []
+        return default_workload(model, gpus, seq, batch, precision) if model and "workload" in self.needs else (None, [])
 
     def stack(self) -> Stack:
         name = self.asked.stack or (self.plan.stack if self.plan else "") or DEFAULT_STACK
@@ -242,6 +243,19 @@ class _Reader:
         self.mistakes.append(Mistake(self.asked.source, self.asked.dashes + key, value, ", ".join(names), did_you_mean(value, names)))
 
 
+def default_workload(model: Model, gpus: int, seq: int | None, batch: int | None, precision: str | None) -> tuple[Training, list[str]]:
+    """The workload, and in words what was not said: a sequence of up to 8,192 tokens, about four million tokens a step,
+    a batch that every number of replicas up to the GPU count divides as well as it can."""
+    assumed = []
+    if seq is None:
+        seq = min(model.max_positions, DEFAULT_SEQ)
+        assumed.append(f"sequence of {seq:,} tokens (--seq)")
+    if batch is None:
+        batch = max(gpus, DEFAULT_STEP_TOKENS // seq // gpus * gpus)
+        assumed.append(f"batch of {batch:,} sequences (--batch)")
+    return Training(seq=seq, batch=batch, precision=precision), assumed
+
+
 def fitting_workload(model: Model, layout: Layout) -> Training:
     """A workload that every layout can cut, for commands that do not depend on it."""
     chunks = 2 * max(1, layout.cp) * max(1, layout.tp)
@@ -255,7 +269,7 @@ def device_mistakes(cluster: Cluster | None, workload: Training | None, asked: A
     peaks = dict(cluster.device.peak_flops_per_s)
     half = "bf16" in peaks or "float16" in peaks  # fp16 stands in for bf16 where that is missing (V100)
     compute = PRECISIONS[workload.precision].compute if workload and workload.precision else "bf16"
-    if compute in peaks and half or compute == "bf16" and half:
+    if (compute in peaks and half) or (compute == "bf16" and half):
         return []
     if not half:
         legal = "bf16 or float16, which attention needs"

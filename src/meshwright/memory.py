@@ -11,12 +11,12 @@ communication                   received activations of a pipeline boundary, dou
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+
 from meshwright.arithmetic import Num, larger, where
 from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk
 from meshwright.priced import Priced, UnitNumbers
-from meshwright.schedule.build import build as build_schedule
-from meshwright.schedule.in_flight import count_in_flight, in_flight_chunks
+from meshwright.schedule.in_flight import in_flight_chunks
 from meshwright.units import DTYPE_BYTES
 
 
@@ -64,11 +64,20 @@ def stage_memory(priced: Priced, index: int) -> StageMemory:
 
 
 def peak_bytes(priced: Priced) -> Num:
-    """Peak of the fullest rank, over the first stage of each composition: in no schedule does a later one hold more."""
+    """Peak of the fullest rank."""
     peak: Num = 0
-    for index, _ in priced.ledger.pipeline.representatives:
+    for index in candidates(priced):
         peak = larger(peak, stage_memory(priced, index).peak_bytes)
     return peak
+
+
+def candidates(priced: Priced) -> tuple[int, ...]:
+    """Stages of which one is the fullest: the first of each composition, since micro-batches in flight fall along the
+    stages; under zb-v they rise where there are few of them, so its last ones count, too."""
+    pipeline = priced.ledger.pipeline
+    if priced.ledger.layout.schedule == "zb-v":
+        return pipeline.ends
+    return tuple(index for index, _ in pipeline.representatives)
 
 
 def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]]:
@@ -169,10 +178,7 @@ def _add_chunk_bytes(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num]:
 
 
 def in_flight(schedule: str, rank: int, p: int, v: int, m: Num) -> Num:
-    """Most chunk activations that a pipeline rank holds: the schedule's formula, or a count of its lists."""
+    """Most chunk activations that a pipeline rank holds."""
     if p == 1 and schedule != "gpipe":
         return where(m > 0, 1, 0)
-    try:
-        return in_flight_chunks(schedule, rank, p, v, m)
-    except ValueError:
-        return int(count_in_flight(build_schedule(schedule, p, v, int(m)))[rank])
+    return in_flight_chunks(schedule, rank, p, v, m)

@@ -58,7 +58,7 @@ class Sharded:
 
 
 _TENSOR = re.compile(r"\s*([a-z][a-z0-9]*)\[([^\[\]]*)\]((?:\{\+[a-z_]+\})*)\s*")
-_DIM = re.compile(r"([0-9A-Za-z][0-9A-Za-z*+]*)(?:/([a-z_]+)|/\(([a-z_]+(?:,[a-z_]+)+)\))?")
+_DIM = re.compile(r"([0-9A-Z][0-9A-Za-z*+]*)(?:/([a-z_]+)|/\(([a-z_]+(?:,[a-z_]+)+)\))?")
 
 
 @lru_cache(maxsize=4096)

@@ -14,8 +14,8 @@ from typing import Any, Self
 from meshwright.arithmetic import Num, is_array, larger
 from meshwright.collectives.fabric import Fabric
 from meshwright.compute import compute_s
-from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger import step
+from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, scalar_rows
 from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.rows import Row

@@ -6,7 +6,8 @@
     dim1/a    -> dim2/a          all_to_all(a)
     dim       -> dim/a           a local slice, nothing is sent
 
-One axis moves at a time; a pair that needs two collectives is two rows.
+One axis moves at a time; a pair that needs two collectives is two rows. A collective over axis a joins what neighbours on a
+hold, so a must be the innermost cut of its dim: S/(cp,tp) -> S/cp is a gather, S/(cp,tp) -> S/tp is none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from meshwright.notation import Sharded
+from meshwright.notation import Dim, Sharded
 
 CollectiveOp = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "slice"]
 
@@ -35,7 +36,8 @@ def redistribute(held: Sharded, wanted: Sharded) -> Redistribution | None:
     """The collective between two shardings of one tensor, None where they are the same.
 
     Raises:
-        ValueError: other dims or dtype, a sum that appears from nowhere, or more than one axis that moves.
+        ValueError: other dims or dtype, a sum that appears from nowhere, more than one axis that moves, or a cut that moves from under
+            another one.
     """
     if held.dtype != wanted.dtype or [d.letter for d in held.dims] != [d.letter for d in wanted.dims]:
         raise ValueError(f"{held} and {wanted} are not shardings of one tensor")
@@ -43,7 +45,16 @@ def redistribute(held: Sharded, wanted: Sharded) -> Redistribution | None:
     moves = [move for axis in sorted(axes) if (move := _move(held, wanted, axis)) is not None]
     if len(moves) > 1:
         raise ValueError(f"{held} -> {wanted} moves {len(moves)} axes ({', '.join(m.axis for m in moves)}); say the steps")
-    return moves[0] if moves else None
+    move = moves[0] if moves else None
+    if not all(_stays_in_order(before, after, move.axis if move else "") for before, after in zip(held.dims, wanted.dims, strict=True)):
+        raise ValueError(f"{held} -> {wanted} changes a cut that is not the innermost of its dim")
+    return move
+
+
+def _stays_in_order(before: Dim, after: Dim, moved: str) -> bool:
+    """Whether the cuts of a dim stay as they are but for the one over ``moved``, which is innermost."""
+    rest = [tuple(axis for axis in dim.axes if axis != moved) for dim in (before, after)]
+    return rest[0] == rest[1] and all(moved not in dim.axes[:-1] for dim in (before, after))
 
 
 def _move(held: Sharded, wanted: Sharded, axis: str) -> Redistribution | None:

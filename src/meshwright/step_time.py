@@ -11,6 +11,7 @@ The parts sum to the step. They are those of the busiest stage; what it waits is
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+
 import numpy as np
 
 from meshwright.arithmetic import Num, is_array, larger, where
@@ -47,6 +48,10 @@ class Parts:
         return {name: getattr(self, name) for name in PART_NAMES}
 
 
+PAIRED_SCHEDULES = ("dualpipe", "dualpipe-v")
+"""Schedules that run the forward of one micro-batch beside the backward of another, so that each one's dispatch and combine
+hide behind the other's compute (DeepSeek-V3, arXiv 2412.19437, section 3.2.1)."""
+
 PART_NAMES = tuple(field.name for field in fields(Parts))
 
 
@@ -78,7 +83,7 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     """(the parts of a step, the pipeline's bubble fraction)."""
     ledger = priced.ledger
     layout, m, pp = ledger.layout, ledger.micro_batches, ledger.layout.pp
-    times = _chunk_times(priced)
+    times = chunk_times(priced)
     transfer_s = priced.boundary_s if pp > 1 else 0.0
     if pp == 1:
         span = m * sum((times[i].busy_s for i in range(len(times))), 0.0)
@@ -91,10 +96,10 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
         span = span if span.ndim else float(span)
     parts, all_busy = _busiest(priced, times, transfer_s, span)
     _add_end(parts, priced, times)
-    return parts, where(span > 0, 1.0 - all_busy / (pp * span), 0.0)
+    return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0)
 
 
-def _chunk_times(priced: Priced) -> list[ChunkTime]:
+def chunk_times(priced: Priced) -> list[ChunkTime]:
     """One entry per chunk in model order; equal chunks are worked out once."""
     pipeline = priced.ledger.pipeline
     known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}
@@ -109,6 +114,11 @@ def _chunk_time(priced: Priced, chunk: Chunk) -> ChunkTime:
         recompute = recompute.plus(numbers.recompute, count)
         backward = backward.plus(numbers.backward_input, count).plus(numbers.backward_weight, count)
         weight = weight.plus(numbers.backward_weight, count)
+    if priced.ledger.layout.schedule in PAIRED_SCHEDULES:
+        forward.ep_s, backward.ep_s = (
+            larger(forward.ep_s - backward.compute_s, 0.0),
+            larger(backward.ep_s - forward.compute_s, 0.0),
+        )
     forward_dp, backward_dp = _micro_batch_dp(priced, chunk)
     return ChunkTime(forward, recompute, backward, weight.total_s, forward_dp, backward_dp)
 
@@ -182,10 +192,11 @@ def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num)
 def stage_parts(priced: Priced, index: int) -> Parts:
     """The parts of one stage by itself; what it waits for others is not in them (``bubble_s`` is 0)."""
     ledger = priced.ledger
-    stage, times = ledger.stage(index), _chunk_times(priced)
+    stage, times = ledger.stage(index), chunk_times(priced)
     copies = 2 if ledger.layout.schedule == "dualpipe" else 1
     mine = [times[chunk.index] for chunk in stage.chunks]
-    parts = _stage_parts(priced, stage, mine, _transfer_s(priced), ledger.micro_batches / copies)
+    transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0
+    parts = _stage_parts(priced, stage, mine, transfer_s, ledger.micro_batches / copies)
     end = _stage_end(priced, stage, times)
     return Parts(*(getattr(parts, name) + getattr(end, name) for name in PART_NAMES))
 
@@ -229,7 +240,7 @@ def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
 def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
     """Reductions hide behind the backward of the last micro-batch, all but the last unit's; ZeRO's parameter gather
     behind the next forward, where the stack does so."""
-    stack, ledger = priced.ledger.stack, priced.ledger
+    stack = priced.ledger.stack
     mine = [times[chunk.index] for chunk in stage.chunks]
     parts = Parts()
     reduce_s, keep_s, collect_s, last_s = _once_per_step(priced, stage, parts)

@@ -30,10 +30,20 @@ name = "rail"
 bandwidth_bytes_per_s = 50e9
 """
 
+MODEL = """
+source = "a paper"
+vocab_size = 100
+hidden_size = %d
+ffn_size = 1000
+layers = ["2 x dense"]
+[attention]
+num_heads = 8
+"""
+
 FILES = {
-    "models/llama-2-13b.toml": 'source = "a paper"\nhidden_size = 5120\n',
-    "models/llama-2-7b.toml": 'source = "a paper"\nhidden_size = 4096\n',
-    "models/llama-2-70b.toml": 'source = "a paper"\nhidden_size = 8192\n',
+    "models/llama-2-13b.toml": MODEL % 5120,
+    "models/llama-2-7b.toml": MODEL % 4096,
+    "models/llama-2-70b.toml": MODEL % 8192,
     "devices/h100.toml": DEVICE,
     "clusters/pod.toml": CLUSTER,
 }
@@ -71,10 +81,12 @@ def test_a_near_miss_gets_a_suggestion(small):
 
 
 def test_the_command_lists_names_and_figures_with_units(small, meshwright):
-    assert [line.split() for line in meshwright("catalog", "models").stdout.splitlines()[2:]][2:] == [
-        ["llama-2-7b", "4,096"],
-        ["llama-2-13b", "5,120"],
-        ["llama-2-70b", "8,192"],
+    models = [re.split("  +", line) for line in meshwright("catalog", "models").stdout.splitlines()]
+    # 2 layers of 4 D^2 + 3 x 1000 D, their norms, the embedding and the head; all of them are active
+    assert [line[:5] for line in models[-3:]] == [
+        ["llama-2-7b", "160M", "160M", "2 x dense", "4,096"],
+        ["llama-2-13b", "241M", "241M", "2 x dense", "5,120"],
+        ["llama-2-70b", "588M", "588M", "2 x dense", "8,192"],
     ]
     header, _, device = meshwright("catalog", "devices").stdout.splitlines()[2:]
     assert re.split("  +", header) == ["name", "memory", "hbm bandwidth", "peak flops"]

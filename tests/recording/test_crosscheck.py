@@ -73,6 +73,8 @@ def test_a_healthy_run_gives_nothing() -> None:
         ("root", {"peer": 3}),
         ("call_site", {"module": "layers.1.moe.shared.down"}),
         ("call_site", {"call_site": "model.py:11"}),
+        ("progress", {"micro_batch": 1}),
+        ("progress", {"step": 3}),
     ],
 )
 def test_one_rank_that_differs_is_named(cause: str, values: dict[str, object]) -> None:
@@ -112,11 +114,35 @@ def test_a_rank_that_left() -> None:
     assert "layers.2.attention.out" in first.message
 
 
-def test_a_skipped_collective_shows_where_it_was_skipped() -> None:
+def test_a_skipped_collective_is_told_where_it_was_skipped() -> None:
     calls = healthy()
     del calls[0][6]
     found = [divergence for divergence in cross_check(record(calls)) if divergence.cause != "unmatched"]
-    assert found[0].group == "tp.0" and found[0].seq == 4 and found[0].ranks == (0,)
+    assert (found[0].group, found[0].seq, found[0].ranks, found[0].cause) == ("tp.0", 4, (0,), "missing")
+    assert "rank 0 left a call out" in found[0].message and "layers.1.mlp.down" in found[0].message
+
+
+def test_one_call_too_many() -> None:
+    calls = healthy()
+    calls[4].insert(6, replace(calls[4][6], module="layers.1.mlp.gate_up"))
+    found = cross_check(record(calls))[0]
+    assert (found.group, found.seq, found.ranks, found.cause) == ("tp.1", 4, (4,), "extra")
+
+
+def test_one_micro_batch_less_shows_where_the_next_step_begins() -> None:
+    """All calls look alike, as in a loop over micro-batches: only their number in the step tells them apart."""
+
+    def run(steps: list[int]) -> list[Event]:
+        events: list[Event] = []
+        for step, micro_batches in enumerate(steps):
+            for index in range(micro_batches):
+                event = _event(events, "all_reduce", TP[0], "layers.0.mlp.down", 1, dtype="float64", shape=(4, 8))
+                events.append(replace(event, step=step, micro_batch=index))
+        return events
+
+    (found,) = cross_check(record({0: run([4, 4]), 1: run([3, 5]), 2: run([4, 4])}))
+    assert (found.cause, found.seq, found.ranks) == ("missing", 3, (1,))
+    assert "step 0, micro-batch 3" in found.message and "step 1, micro-batch 0" in found.message
 
 
 def test_a_receive_of_another_size_and_a_send_without_receive() -> None:

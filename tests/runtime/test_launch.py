@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from meshwright.errors import InputError
 from meshwright.runtime.failures import RankFailure, RanksFailed
 from meshwright.runtime.launch import ForkServer, run_ranks
 
@@ -192,6 +193,65 @@ if __name__ == "__main__":
 def run_program(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
+
+
+HANGING = """
+import os, sys, time
+from meshwright.runtime.launch import run_ranks
+
+def wait(folder):
+    open(os.path.join(folder, str(os.getpid())), "w").close()
+    time.sleep(300)
+
+if __name__ == "__main__":
+    run_ranks(wait, 2, (sys.argv[1],), timeout_s=300)
+"""
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended (a zombie whose parent is gone counts as that)."""
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition) -> bool:
+    for _ in range(6000):
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_ranks_end_with_the_process_that_started_them(tmp_path, number: signal.Signals) -> None:
+    program, pids = tmp_path / "program.py", tmp_path / "pids"
+    program.write_text(HANGING)
+    pids.mkdir()
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    starter = subprocess.Popen([sys.executable, str(program), str(pids)], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        assert wait_until(lambda: len(list(pids.iterdir())) == 2)
+        starter.send_signal(number)
+        starter.wait(timeout=60)
+        ranks = [int(file.name) for file in pids.iterdir()]
+        assert wait_until(lambda: all(map(gone, ranks)))
+    finally:
+        starter.kill()
+
+
+def test_without_torch_one_line_names_the_extra(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"meshwright\[runtime\]"):
+        run_ranks(summed, 2, (1.0,))
+
+
+def test_torchrun_with_another_number_of_ranks_is_refused(monkeypatch) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match="nproc-per-node"):
+        run_ranks(summed, 2, (1.0,))
 
 
 @pytest.mark.slow

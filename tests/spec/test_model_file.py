@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
 import re
 
 import pytest
 
+from damage import mutate_text, mutate_values
+from meshwright import catalog
 from meshwright.errors import InputError, Mistake
 from meshwright.spec.files import parse_toml
 from meshwright.spec.model import Attention, LayerKind, Mla, Model, Moe, Rope
@@ -171,6 +175,19 @@ def test_no_value_at_all_is_taken_for_a_size(value: object) -> None:
     for key in ("vocab_size", "hidden_size", "ffn_size"):
         with pytest.raises(InputError):
             read_model_file({**values, key: value}, "", "")
+
+
+@pytest.mark.parametrize("name", catalog.list_names("models"))
+def test_damaged_files(name: str) -> None:
+    text = catalog.path("models", name).read_text()
+    for seed in range(60):
+        rng = random.Random(f"{name} {seed}")
+        for damaged in (lambda: mutate_values(parse_toml(text, name), rng), lambda: parse_toml(mutate_text(text, rng), name)):  # noqa: B023
+            try:
+                assert isinstance(read_model_file(damaged(), name, name), Model)
+            except InputError as error:
+                assert error.mistakes and all(mistake.file == name for mistake in error.mistakes)
+                json.dumps([mistake.as_json() for mistake in error.mistakes])
 
 
 def test_a_file_names_its_model(tmp_path) -> None:

@@ -11,6 +11,7 @@ from meshwright.catalog import KINDS, Kind
 from meshwright.cli.options import OneOf, command
 from meshwright.cli.output import emit
 
+MODEL_COLUMNS = ("name", "parameters", "active_parameters", "layers", "hidden_size", "ffn_size", "vocab_size", "max_positions")
 MAX_COLUMNS = 8
 """Figures that fit on a line; --json has all of them."""
 
@@ -29,7 +30,17 @@ def _read(kind: Kind) -> list[dict[str, Any]]:
     from meshwright.catalog import list_names, path
 
     texts = {name: path(kind, name).read_text(encoding="utf-8") for name in list_names(kind)}
-    return [{"name": name, **_in_numbers(tomllib.loads(text))} for name, text in texts.items()]
+    counts = _counts if kind == "models" else lambda name: {}
+    return [{"name": name, **counts(name), **_in_numbers(tomllib.loads(text))} for name, text in texts.items()]
+
+
+def _counts(name: str) -> dict[str, int]:
+    """What is asked first of a model, and is not in its file."""
+    from meshwright.spec.load_model import resolve_model
+    from meshwright.spec.model_summary import summarise
+
+    summary = summarise(resolve_model(name))
+    return {"parameters": summary.parameters, "active_parameters": summary.active_parameters}
 
 
 def _in_numbers(values: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +53,7 @@ def _in_numbers(values: dict[str, Any]) -> dict[str, Any]:
 def _text(kind: Kind, entries: list[dict[str, Any]]) -> str:
     from meshwright.render.text import Column, table
 
-    keys = _columns(entries)
+    keys = list(MODEL_COLUMNS) if kind == "models" else _columns(entries)
     rows = [[_cell(key, entry.get(key)) for key in keys] for entry in entries]
     columns = [Column(_header(key), right=any(_is_number(entry.get(key)) for entry in entries)) for key in keys]
     return table(f"{len(entries)} {kind}", columns, rows)
@@ -71,11 +82,15 @@ def _cell(key: str, value: Any) -> str:
 
     if isinstance(value, dict):
         return _by_value({name: _cell(key, item) for name, item in value.items() if _is_number(item)})
+    if key == "layers":
+        return ", ".join(value)
     if isinstance(value, list):
         return " < ".join(_tier(item) for item in value if isinstance(item, dict))
     if not _is_number(value):
         return "" if value is None else str(value)
-    formats = {"bytes_per_s": format_rate, "flops_per_s": format_count, "_bytes": format_memory, "_s": format_seconds}
+    formats = {
+        "bytes_per_s": format_rate, "flops_per_s": format_count, "_bytes": format_memory, "_s": format_seconds, "parameters": format_count,
+    }  # fmt: skip
     return next((show(value) for ending, show in formats.items() if key.endswith(ending)), f"{value:,}")
 
 

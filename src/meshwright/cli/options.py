@@ -15,6 +15,7 @@ import click
 
 from meshwright.cli.mistakes import COMMAND_LINE, usage_mistake
 from meshwright.errors import InputError, Mistake, did_you_mean
+from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import PRECISIONS
 from meshwright.units import parse_count
 
@@ -24,8 +25,8 @@ MAX_COUNT = 10**8
 MAX_TOKENS = 10**15
 """A training run's tokens; integers stay exact in float64 up to 9 x 10^15."""
 
-STACKS = ("megatron", "torchtitan", "deepspeed", "fsdp", "meshwright")
-"""What a plan can run on."""
+STACK_NAMES = tuple(STACKS)
+"""What a plan can be priced as."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOTED = "meshwright.mistakes"
@@ -77,6 +78,18 @@ class Count(click.ParamType[int | None]):
         if re.fullmatch(r"[0-9]{1,9}", str(value)) and 1 <= int(value) <= MAX_COUNT:
             return int(value)
         note(ctx, param, value, "a whole number from 1 to 10^8")
+        return None
+
+
+class Index(click.ParamType[int | None]):
+    """A whole number from 0 to 10^8, written in digits: a rank, a layer."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if re.fullmatch(r"[0-9]{1,9}", str(value)) and int(value) <= MAX_COUNT:
+            return int(value)
+        note(ctx, param, value, "a whole number from 0 to 10^8")
         return None
 
 
@@ -132,7 +145,7 @@ class PlanArguments:
         subject: the first argument: a model's name, config.json or folder, or a plan.toml.
         cluster, gpus, seq, batch, precision, stack: None where the user left them out.
         layouts: every ``--layout`` in order.
-        memory_fraction: of the device's memory that a plan may fill.
+        memory_fraction: of the device's memory that a plan may fill; None where the user left it out.
     """
 
     subject: str
@@ -142,7 +155,7 @@ class PlanArguments:
     seq: int | None
     batch: int | None
     precision: str | None
-    memory_fraction: float
+    memory_fraction: float | None
     stack: str | None
 
     @property
@@ -191,6 +204,6 @@ def _job_options(subject: str, layouts: str) -> list[Callable[[Any], Any]]:
         click.option("--seq", type=Count(), help="Tokens of a sequence."),
         click.option("--batch", type=Count(), help="Sequences per optimizer step of the whole job."),
         click.option("--precision", type=OneOf("RECIPE", tuple(PRECISIONS)), help=f"Dtypes: {', '.join(PRECISIONS)}."),
-        click.option("--memory-fraction", type=Fraction(), default=0.92, show_default=True, help="Part of the memory to fill."),
-        click.option("--stack", type=OneOf("STACK", STACKS), help=f"Only what this can run: {', '.join(STACKS)}."),
+        click.option("--memory-fraction", type=Fraction(), help="Part of the memory to fill.  [default: what the plan says, or 0.92]"),
+        click.option("--stack", type=OneOf("STACK", STACK_NAMES), help=f"As this runs it: {', '.join(STACK_NAMES)}."),
     ]

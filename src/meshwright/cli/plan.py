@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from meshwright.cli.output import emit
 from meshwright.errors import NoAnswer
 
 if TYPE_CHECKING:
-    from meshwright.search.evaluate import Found
     from meshwright.job import Job
+    from meshwright.search.evaluate import Found
     from meshwright.search.plan import PlanAnswer, Progress
 
 
@@ -29,11 +30,11 @@ def plan(
     job: PlanArguments, tokens: int | None, top: int, constraints: tuple[str, ...], vocab_pad: int, save: Path | None, as_json: bool
 ) -> None:  # fmt: skip
     """Find the fastest layout that fits, and say why it is that one."""
-    from meshwright.api import plan as find
+    from meshwright import api
     from meshwright.render.plan import plan_text
     from meshwright.units import format_count
 
-    answer, resolved = find(
+    answer, resolved = api.plan(
         job.subject, cluster=job.cluster, gpus=job.gpus, seq=job.seq, batch=job.batch, precision=job.precision, stack=job.stack,
         memory_fraction=job.memory_fraction, constraints=constraints, top=top, tokens=tokens, vocab_pad=vocab_pad,
         progress=_progress(), source=COMMAND_LINE,
@@ -57,13 +58,17 @@ def _save(answer: PlanAnswer, resolved: Job, path: Path) -> None:
     assert resolved.cluster is not None and resolved.workload is not None
     layout = answer.plans[0].estimate.layout
     stack = resolved.stack.name if resolved.stated_stack else ""
-    save_plan(Plan(resolved.model, resolved.cluster, resolved.workload, layout, stack, resolved.memory_fraction), path)
+    saved = Plan(
+        model=resolved.model, cluster=resolved.cluster, workload=resolved.workload, layout=layout, stack=stack,
+        memory_fraction=resolved.memory_fraction,
+    )  # fmt: skip
+    save_plan(saved, path)
     click.echo(f"wrote {path}", err=True)
 
 
 def _progress() -> Progress | None:
     """A line on a terminal that is rewritten as structures are done; nothing in a pipe."""
-    stream = click.get_text_stream("stderr")
+    stream = sys.stderr
     if not stream.isatty():
         return None
 

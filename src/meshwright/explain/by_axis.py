@@ -9,18 +9,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshwright.errors import InputError, Mistake
 from meshwright.explain.cuts import what_is_cut
 from meshwright.explain.listing import Listed, StageListing
-from meshwright.explain.shown import PAIR_AXES
 from meshwright.ledger.rows import Row
-from meshwright.mesh import Mesh
+from meshwright.mesh import Mesh, strides
 from meshwright.priced import PART_OF_AXIS, Priced
 from meshwright.spec import names
 from meshwright.spec.layout import Layout
 from meshwright.step_time import Parts, stage_parts
 
 LINES = ("dp", "tp", "sp", "cp", "ep", "pp", "vocab", "other")
-"""The lines, in order. "other" has the scalars of the whole job: token count, gradient norm, loads of experts."""
+"""The lines, in order. "other" has the scalars of the whole job: token count and gradient norm."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,18 @@ class _Sum:
     axes: set[str] = field(default_factory=set)
 
 
-def explain_by_axis(numbers: Priced, rank: int = 0, warnings: Sequence[Any] = ()) -> AxisTable:
-    """The table of one rank."""
+def explain_by_axis(numbers: Priced, rank: int | None = None, warnings: Sequence[Any] = ()) -> AxisTable:
+    """The table of one rank; unless one is asked for, of the first rank of the stage that is busy longest.
+
+    Raises:
+        InputError: there is no such rank.
+    """
     ledger = numbers.ledger
+    if rank is None:
+        rank = busiest_stage(numbers) * strides(ledger.layout)["pp"]
+    elif not 0 <= rank < ledger.layout.world_size:
+        legal = f"0 to {ledger.layout.world_size - 1}"
+        raise InputError([Mistake("command line", "--rank", rank, legal, problem=f"is not one of {ledger.layout.world_size} ranks")])
     stage = Mesh(ledger.layout).coordinates(rank)["pp"]
     listing = StageListing(ledger, stage)
     sums = _summed(numbers, listing.rows)
@@ -95,11 +104,19 @@ def explain_by_axis(numbers: Priced, rank: int = 0, warnings: Sequence[Any] = ()
     return AxisTable(ledger.layout, rank, stage, listing.micro_batches, lines, parts, tuple(warnings))
 
 
+def busiest_stage(numbers: Priced) -> int:
+    """The stage whose own work takes longest, the first of equals."""
+    stages = [index for index, _ in numbers.ledger.pipeline.representatives]
+    return max(stages, key=lambda index: float(stage_parts(numbers, index).step_s))
+
+
 def line_of(row: Row, part: str, layout: Layout) -> str:
     """The line that a collective belongs to. With sp every tp collective of a layer is there because the sequence is cut."""
     assert row.axis is not None
-    if part == "step" and row.axis not in PAIR_AXES:
+    if part == "step":
         return "other"
+    if row.name == names.ROUTER and row.axis.startswith("dp"):  # loads of experts, summed over the data-parallel ranks
+        return "ep"
     line = PART_OF_AXIS.get(row.axis, "dp")
     if line != "tp" or row.axis == "kv":
         return line

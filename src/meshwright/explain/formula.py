@@ -70,7 +70,8 @@ def _collective(found: Explanation, row: ExplainedRow, numbers: Priced) -> list[
 PAYLOADS = {
     "all_reduce": "the tensor that each rank passes in", "all_to_all": "the tensor that each rank passes in",
     "send": "the tensor that is sent", "recv": "the tensor that is received", "broadcast": "the tensor that is sent",
-    "all_gather": "the full tensor, which each rank has afterwards", "reduce_scatter": "the full tensor, of which each rank passes its summand in",
+    "all_gather": "the full tensor, which each rank has afterwards",
+    "reduce_scatter": "the full tensor, of which each rank passes its summand in",
 }  # fmt: skip
 
 

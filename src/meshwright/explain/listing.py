@@ -12,12 +12,10 @@ from functools import cached_property
 
 from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block
-from meshwright.ledger.build import Ledger, Stage, step_rows
+from meshwright.ledger.build import Ledger, Stage, scalar_rows
 from meshwright.ledger.data_parallel import Unit
-from meshwright.ledger.rows import Row
+from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.stages import LayerBlock, layer_blocks
-
-PHASES = ("forward", "recompute", "backward_input", "backward_weight", "reduce", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class StageListing:
     def _forward(self) -> Iterator[Listed]:
         whole = self.layer is None
         if whole:
-            yield from self._step("forward")
+            yield from self._scalars("forward")
             yield from self._boundary("forward", "recv")
             if self.stage.first or self.stage.last:
                 yield from self._unit_forward(self.ledger.root(self.stage.first, self.stage.last), "root", ())
@@ -106,13 +104,12 @@ class StageListing:
         yield from self._each([row for row in unit.backward if row.op != "all_gather"], part, layers)
 
     def _after(self, phase: str) -> Iterator[Listed]:
-        """What happens once per step behind the last backward."""
-        if self.layer is None and phase == "optimizer":
-            yield from self._step(phase)
+        """What happens once per step behind the last backward; each unit's optimizer goes before its gather."""
+        mirrored = self.ledger.layout.schedule == "dualpipe" and self.ledger.layout.pp > 1
         for unit, part, layers in self._units():
-            yield from self._once([row for row in unit.step if row.phase == phase], part, layers)
-        if self.layer is None and phase == "reduce":
-            yield from self._step(phase)
+            rows = [row for row in (*unit.step, *(unit.mirror if mirrored else ())) if row.phase == phase]
+            yield from self._once(sorted(rows, key=lambda row: phase == "optimizer" and row.op is not None), part, layers)
+        yield from self._scalars(phase)
 
     def _units(self) -> Iterator[tuple[Unit, str, tuple[int, ...]]]:
         for block, layers in self.layers:
@@ -133,15 +130,16 @@ class StageListing:
         yield from self._once([row for row in unit.step if row.phase == "forward"], part, layers)
         yield from self._each(unit.forward, part, layers)
 
-    def _boundary(self, phase: str, op: str) -> Iterator[Listed]:
+    def _boundary(self, phase: Phase, op: str) -> Iterator[Listed]:
         received, sent = self.stage.boundaries()
         if phase != "forward":
             received, sent = sent, received
         rows = step.boundary(self.ledger.sizes, phase, received, sent) if self.ledger.layout.pp > 1 else []
         yield from self._each([row for row in rows if row.op == op], "pipeline")
 
-    def _step(self, phase: str) -> Iterator[Listed]:
-        yield from self._once([row for row in step_rows(self.stage) if row.phase == phase], "step")
+    def _scalars(self, phase: str) -> Iterator[Listed]:
+        if self.layer is None:
+            yield from self._once([row for row in scalar_rows(self.ledger) if row.phase == phase], "step")
 
     def _each(self, rows: Iterable[Row], part: str, layers: tuple[int, ...] = ()) -> Iterator[Listed]:
         """Rows that every micro-batch has."""

@@ -116,7 +116,11 @@ def _reasons(numbers: Priced, held: float, layers: int) -> dict[str, str]:
     ledger = numbers.ledger
     layout, precision, shards = ledger.layout, ledger.precision, shard_ranks(ledger.layout)
     over = f" over dp_shard x cp = {shards}" if shards > 1 else ""
-    kept = {"none": "all that the backward needs", "selective": "all but the attention core's", "full": "each layer's input"}[layout.recompute]
+    if ledger.model.moe is not None and (expert_shards := layout.edp) != shards:
+        over += f", of experts over {expert_shards}"
+    kept = {"none": "all that the backward needs", "selective": "all but the attention core's", "full": "each layer's input"}[
+        layout.recompute
+    ]
     batches = f"{held / layout.virtual_stages:.3g} micro-batches" if held > layout.virtual_stages else "one micro-batch"
     return {
         "weights": f"{precision.weight}{f', zero=3{over}' if layout.zero == 3 else ''}",

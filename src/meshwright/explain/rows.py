@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshwright.errors import InputError, Mistake
-from meshwright.explain.listing import PHASES, Listed, StageListing
+from meshwright.explain.listing import Listed, StageListing
 from meshwright.explain.shown import Shown
 from meshwright.explain.words import in_runs
 from meshwright.ledger.blocks.attention_core import score_pairs
@@ -22,6 +22,7 @@ from meshwright.mesh import Mesh, strides
 from meshwright.notation import Sharded
 from meshwright.priced import Priced
 from meshwright.spec.layout import Layout
+from meshwright.spec.names import PHASES
 from meshwright.units import DTYPE_BYTES
 
 JSON_KEYS = (
@@ -142,7 +143,7 @@ def _checked_rank(numbers: Priced, rank: int | None, layer: int | None, phase: s
         return rank or 0
     holders = stages_of_layer(numbers, layer)
     if rank is None:
-        return holders[0] * strides(ledger.layout)["pp"]
+        return int(holders[0] * strides(ledger.layout)["pp"])
     if (stage := Mesh(ledger.layout).coordinates(rank)["pp"]) not in holders:
         held = sorted(index for _, layers in StageListing(ledger, stage).layers for index in layers)
         where = " and ".join(f"stage {holder}, ranks {in_runs(ranks_of_stage(ledger.layout, holder))}" for holder in holders)
@@ -211,9 +212,9 @@ def attended_pairs(ledger: Ledger, place: int, window: int | None) -> float:
     those of the queries before a are those of the queries from a to b."""
     seq, local = ledger.workload.seq, int(ledger.sizes.seq_local)
     if ranks_differ(ledger):
-        return score_pairs((place + 1) * local, window) - score_pairs(place * local, window)
+        return float(score_pairs((place + 1) * local, window) - score_pairs(place * local, window))
     causal = ledger.stack.attention_kernel != "none"
-    return score_pairs(seq, window, causal) * ledger.layout.ulysses / ledger.layout.cp
+    return float(score_pairs(seq, window, causal) * ledger.layout.ulysses / ledger.layout.cp)
 
 
 def local_shape(row: Row, tensor: Sharded | None, s: Sizes) -> tuple[int, ...] | None:

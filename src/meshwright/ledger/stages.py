@@ -74,6 +74,14 @@ class Pipeline:
         return tuple((ranks[0], len(ranks)) for ranks in found.values())
 
     @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """The first and the last stage of each composition."""
+        found: dict[tuple[object, ...], list[int]] = {}
+        for rank, held in enumerate(self.stages):
+            found.setdefault(tuple(self.chunks[index].content for index in held), []).append(rank)
+        return tuple(sorted({rank for ranks in found.values() for rank in (ranks[0], ranks[-1])}))
+
+    @cached_property
     def contents(self) -> tuple[int, ...]:
         """For each chunk the first chunk with the same blocks."""
         first: dict[object, int] = {}

@@ -3,7 +3,7 @@
 Backends check little of this. gloo lets pass, without an error and with wrong numbers: dtypes of equal size, two
 collectives of the same shape in swapped order, all_to_all splits that do not fit each other, a receive that is larger
 than its send (seen on torch 2.13). So the check compares, at each position of each group: op, reduce op, dtype, shape,
-root, splits, module and call site; and for P2P, each pair's sends with its receives.
+root, splits, module, call site, step and micro-batch; and for P2P, each pair's sends with its receives.
 
 After its first divergence a group's ranks are out of step, so one divergence is told per group.
 """
@@ -18,7 +18,7 @@ from typing import Literal
 from meshwright.recording.events import Event, Group
 from meshwright.recording.read import Recording
 
-Cause = Literal["op", "reduce_op", "dtype", "shape", "root", "splits", "order", "call_site", "missing", "unmatched"]
+Cause = Literal["op", "reduce_op", "dtype", "shape", "root", "splits", "order", "call_site", "progress", "missing", "extra", "unmatched"]
 
 Calls = Mapping[int, Sequence[Event]]
 """What each rank did in one group, in order."""
@@ -31,8 +31,9 @@ class Divergence:
     Attributes:
         group, axis: where.
         seq: the position in the group (for P2P: among the pair's messages).
-        cause: what differs; "order" is two collectives in swapped order, "missing" a rank that stopped earlier than
-            the others, "unmatched" a send without a receive or the reverse.
+        cause: what differs. "order": the same calls in another order. "missing": a rank that left a call out, or stopped
+            earlier than the others. "extra": one that made a call that the others did not. "progress": the same call in
+            another step or micro-batch. "unmatched": a send without a receive or the reverse.
         ranks: those that differ from the majority; all of the group where there is none.
         events: what each rank did there; a rank that did nothing is left out.
         message: one line that names all of it.
@@ -119,6 +120,7 @@ def _difference(group: Group, here: Mapping[int, Event]) -> Cause | None:
         ("shape", [_comparable_shape(event) for event in events]),
         ("root", [event.peer for event in events]),
         ("call_site", [(event.module, event.call_site) for event in events]),
+        ("progress", [(event.step, event.micro_batch) for event in events]),
     ]
     for cause, values in comparisons:
         if any(value != values[0] for value in values):
@@ -146,19 +148,39 @@ def _splits_fit(group: Group, here: Mapping[int, Event]) -> bool:
 
 
 def _diverged(group: Group, seq: int, cause: Cause, here: Mapping[int, Event], calls: Calls) -> Divergence:
-    # An order fault shows as whatever differs first between the two calls; it is one if all made the same calls.
-    if cause != "splits" and _same_calls_in_another_order(calls, seq):
-        cause = "order"
     ranks = _unlike_most(here) if cause != "splits" else _splits_culprits(group, here)
+    if cause != "splits":
+        # Whatever differs first between two calls is not the fault where the calls themselves are out of step.
+        cause = _out_of_step(calls, seq, ranks) or cause
     told = "; ".join(f"rank {_list(same)}: {_what(here[same[0]])}" for same in _alike(here))
-    message = f"{group.name}, collective {seq}: ranks differ in {_CAUSES[cause]}: {told}"
+    what = _OUT_OF_STEP[cause].format(_list(ranks)) if cause in _OUT_OF_STEP else f"ranks differ in {_CAUSES[cause]}"
+    message = f"{group.name}, collective {seq}: {what}: {told}"
     return Divergence(group=group.name, axis=group.axis, seq=seq, cause=cause, ranks=ranks, events=dict(here), message=message)
+
+
+_OUT_OF_STEP: dict[Cause, str] = {"missing": "rank {} left a call out", "extra": "rank {} made one call too many"}
+
+
+def _out_of_step(calls: Calls, seq: int, ranks: Sequence[int]) -> Cause | None:
+    """ "order", or "missing" or "extra" where ``ranks`` go on like the others one call later or earlier."""
+    if _same_calls_in_another_order(calls, seq):
+        return "order"
+    others = [rank for rank in calls if rank not in ranks]
+    if not others:
+        return None
+    most = calls[others[0]][seq : seq + 2]
+    mine = [calls[rank][seq : seq + 2] for rank in ranks]
+    if len(most) == 2 and all(_signature(part[0]) == _signature(most[1]) for part in mine):
+        return "missing"
+    if all(len(part) == 2 and _signature(part[1]) == _signature(most[0]) for part in mine):
+        return "extra"
+    return None
 
 
 _CAUSES: dict[Cause, str] = {
     "op": "the operation", "reduce_op": "the reduction", "dtype": "dtype", "shape": "shape", "root": "the root",
     "splits": "splits: what is sent is not what is expected", "order": "the order of their calls",
-    "call_site": "which call this is, though shapes agree",
+    "call_site": "which call this is, though shapes agree", "progress": "the step or micro-batch of this call",
 }  # fmt: skip
 
 
@@ -176,7 +198,8 @@ def _same_calls_in_another_order(calls: Calls, start: int) -> bool:
 
 
 def _signature(event: Event) -> tuple[object, ...]:
-    return (event.op, event.reduce_op, event.dtype, _comparable_shape(event), event.peer, event.module, event.call_site)
+    what = (event.op, event.reduce_op, event.dtype, _comparable_shape(event), event.peer)
+    return (*what, event.module, event.call_site, event.step, event.micro_batch)
 
 
 def _alike(here: Mapping[int, Event]) -> list[list[int]]:
@@ -256,7 +279,9 @@ def _what(event: Event) -> str:
     splits = f" splits {list(event.input_splits)} -> {list(event.output_splits)}" if event.input_splits else ""
     module = f" in {event.module}" if event.module else ""
     site = f" at {event.call_site}" if event.call_site else ""
-    return f"{event.op}{reduce} {event.dtype}{list(event.shape)}{splits}{module}{site}"
+    places = (("step", event.step), ("micro-batch", event.micro_batch))
+    when = "".join(f", {name} {number}" for name, number in places if number is not None)
+    return f"{event.op}{reduce} {event.dtype}{list(event.shape)}{splits}{module}{site}{when}"
 
 
 def _list(ranks: Sequence[int]) -> str:

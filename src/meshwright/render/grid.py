@@ -5,7 +5,7 @@
 A computation is its letter (torch's: F forward, B backward, I and W its input and weight halves), its micro-batch, and a, b, c ...
 for the rank's chunks where there are several; what does not fit is left out from the end (a micro-batch's number whole), then
 dashes. Waiting is ``<`` for an activation, ``>`` for a
-gradient, ``~`` for a message on its way, blank before the first and after the last computation.
+gradient, ``~`` for a message on its way, or for its own message, blank before the first and after the last computation.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["event_label", "text_grid"]
 
-WAIT_MARKS = {"upstream": "<", "downstream": ">", "transfer": "~", "start": " ", "end": " "}
-LEGEND = "F forward  B backward  I, W its input and weight halves  (FB) both as one  < waits for an activation  > for a gradient  ~ for a message"
+WAIT_MARKS = {"upstream": "<", "downstream": ">", "transfer": "~", "sending": "~", "start": " ", "end": " "}
+LEGEND = "F forward  B backward  I, W its input and weight halves  (FB) both as one  waits for: < activation  > gradient  ~ message"
 
 
 def text_grid(timeline: Timeline, width: int = 120, legend: bool = True) -> str:

@@ -22,7 +22,7 @@ COLORS = {
     Kind.BACKWARD_WEIGHT: "#b6992d",
 }
 PAIR_COLOR = "#9c755f"
-WAIT_COLORS = {"upstream": "#f28e2b", "downstream": "#e15759", "transfer": "#b07aa1", "start": "none", "end": "none"}
+WAIT_COLORS = {"upstream": "#f28e2b", "downstream": "#e15759", "transfer": "#b07aa1", "sending": "#bab0ac", "start": "none", "end": "none"}
 WORDS = {
     Kind.FORWARD: "forward",
     Kind.BACKWARD: "backward",

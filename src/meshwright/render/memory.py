@@ -8,10 +8,15 @@ from meshwright.render.text import Column, table
 from meshwright.units import format_memory
 
 
-def memory_text(report: MemoryReport) -> str:
-    """A line per stage (equal neighbours share one), a column per category, and what holds the peak."""
+def memory_text(report: MemoryReport, hint: str = "") -> str:
+    """A line per stage (equal neighbours share one), a column per category, what holds the peak; ``hint`` says what would fit."""
     used = [name for name in report.stages[0].categories if any(stage.categories[name] for stage in report.stages)]
-    headers = [Column("stage", fold=False), "layers", *(Column(name.replace("_", " "), right=True) for name in used), Column("peak", right=True)]
+    headers: list[Column | str] = [
+        Column("stage", fold=False),
+        "layers",
+        *(Column(name.replace("_", " "), right=True) for name in used),
+        Column("peak", right=True),
+    ]
     rows = [
         [_range(first.stage, last.stage), in_runs([*first.layers, *(last.layers if last is not first else ())], 3),
          *(format_memory(first.categories[name]) for name in used), format_memory(first.peak_bytes)]
@@ -19,7 +24,8 @@ def memory_text(report: MemoryReport) -> str:
     ]  # fmt: skip
     fullest = report.fullest
     where = f"Stage {fullest.stage}, the fullest, holds" if len(report.stages) > 1 else "Every rank holds"
-    notes = ["", f"{where} {fullest.held_by}.", f"{report.verdict[0].upper()}{report.verdict[1:]}."]
+    said = [f"{where} {fullest.held_by}", report.verdict, *([hint] if hint else [])]
+    notes = ["", *(f"{words[0].upper()}{words[1:]}." for words in said)]
     return table(f"Memory of one rank per stage under {report.layout}", headers, rows, notes=notes)
 
 

@@ -27,7 +27,7 @@ def _row(number: str, ranked: Ranked) -> list[str]:
     ]  # fmt: skip
 
 
-HEADERS = [
+HEADERS: list[Column | str] = [
     Column("", fold=False), "layout", Column("step", right=True, fold=False), Column("range", right=True, fold=False),
     Column("MFU", right=True, fold=False), Column("peak", right=True, fold=False), "runs on",
 ]  # fmt: skip
@@ -50,7 +50,7 @@ def _why(answer: PlanAnswer) -> str:
 
 def _by_stack(answer: PlanAnswer) -> str:
     rows = [_row(name, ranked) for name, ranked in answer.best_by_stack.items()]
-    headers = [Column("stack", fold=False), *HEADERS[1:-1]]
+    headers: list[Column | str] = [Column("stack", fold=False), *HEADERS[1:-1]]
     return table("Best for each framework, priced with its own kernels and overlap", headers, [row[:-1] for row in rows])
 
 
@@ -62,7 +62,8 @@ def _front(answer: PlanAnswer) -> str:
         [format_memory(point.peak_bytes), format_seconds(point.step_s), "#" * round(width * fastest / point.step_s), str(point.layout)]
         for point in answer.front
     ]
-    headers = [Column("peak", right=True, fold=False), Column("step", right=True, fold=False), Column("speed", fold=False), "layout"]
+    numbers = [Column(name, right=True, fold=False) for name in ("peak", "step")]
+    headers: list[Column | str] = [*numbers, Column("speed", fold=False), "layout"]
     return table("Time against memory: nothing is faster in less", headers, rows)
 
 
@@ -93,7 +94,8 @@ def _nearest(answer: PlanAnswer) -> str:
     over = near.memory_bytes - near.allowed_bytes
     lines = [
         "Nothing fits.",
-        f"Nearest: {near.layout} needs {format_memory(near.memory_bytes)} of {format_memory(near.allowed_bytes)}, {format_memory(over)} too much.",
+        f"Nearest: {near.layout} needs {format_memory(near.memory_bytes)} where {format_memory(near.allowed_bytes)} may be used: "
+        f"{format_memory(over)} too much.",
         "What would fit:",
         *(f"  - {hint}" for hint in near.would_fit),
     ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from meshwright.explain.rows import ExplainedRow, Explanation
 from meshwright.explain.words import in_runs
 from meshwright.render.text import Column, table
+from meshwright.render.text import facts as aligned
 from meshwright.units import format_count, format_memory, format_seconds, format_traffic
 
 PLACES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
@@ -15,8 +16,9 @@ PLACES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 def rows_text(found: Explanation) -> str:
     """The listing: name and phase, the tensor before and after with its local shapes, what is done and why, how long and how often."""
-    columns = [
-        Column("#", right=True, fold=False), Column("module, phase", fold=False), Column("tensor, and what this rank has of it", fold=False),
+    columns: list[Column | str] = [
+        Column("#", right=True, fold=False), Column("module, phase", fold=False),
+        Column("tensor, and what this rank has of it", fold=False),
         "does, because", Column("each", right=True, fold=False),
     ]  # fmt: skip
     width = max((len(text) for row in found.rows for text in (row.before, row.after) if text), default=0)
@@ -76,4 +78,4 @@ def row_text(found: Explanation, facts: Sequence[tuple[str, str]]) -> str:
     row = found.rows[0]
     where = "" if row.layer is None else ", multi-token prediction" if row.part == "mtp" else f", layer {row.layer}"
     title = f"Row {row.number}: {row.name}{where}\n{headline(found)}"
-    return table(title, [Column("", fold=False), ""], facts)
+    return "\n".join([title, "", *aligned(facts)])

@@ -51,6 +51,19 @@ def table(
     return _print([*parts, shape, *(Text(note) for note in notes)], width)
 
 
+def facts(pairs: Iterable[tuple[str, str]], width: int = WIDTH) -> list[str]:
+    """``name  text`` lines; long texts go on under their beginning."""
+    from textwrap import wrap
+
+    told = list(pairs)
+    indent = max((len(name) for name, _ in told), default=0) + 2
+    lines: list[str] = []
+    for name, text in told:
+        first, *rest = wrap(text, width - indent, break_long_words=False, break_on_hyphens=False) or [""]
+        lines += [f"{name:<{indent}}{first}", *(" " * indent + line for line in rest)]
+    return lines
+
+
 def _print(parts: Sequence[object], width: int | None) -> str:
     from io import StringIO
 

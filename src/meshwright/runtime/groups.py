@@ -23,6 +23,9 @@ TRAINING_AXES = (
 )  # fmt: skip
 """Every axis that a training step may send over (DESIGN section 4.1); names of meshwright.mesh."""
 
+PIPELINE_AXES = ("embedding", "mirror")
+"""Two more of pipelines: the first and last stage, which share a tied table; stages i and p-1-i of DualPipe."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -86,14 +89,15 @@ class ProcessGroups:
 def make_groups(mesh: Mesh, rank: int, timeout_s: float, axes: Sequence[str] = TRAINING_AXES) -> ProcessGroups:
     """Make this rank's groups; every rank must call it, with the same axes, after ``init_process_group``.
 
-    Each group gets ``timeout_s``: torch's default is half an hour whatever the world's limit is.
+    axes may be of TRAINING_AXES and PIPELINE_AXES. Each group gets ``timeout_s``: torch's default is half an hour whatever
+    the world's limit is.
     """
     return ProcessGroups([_make_axis(mesh, rank, axis, timedelta(seconds=timeout_s)) for axis in axes])
 
 
 def _make_axis(mesh: Mesh, rank: int, axis: str, timeout: timedelta) -> Axis:
-    ranks = _ranks_of(mesh, rank, axis)
-    name = f"{axis}.{_number(mesh, rank, axis)}"
+    number, ranks = _group_of(mesh, rank, axis)
+    name = f"{axis}.{number}"
     if len(ranks) == 1:
         return Axis(name, axis, ranks, 0, None)
     # Only the members meet: no rank waits for groups that it is not in.
@@ -101,17 +105,28 @@ def _make_axis(mesh: Mesh, rank: int, axis: str, timeout: timedelta) -> Axis:
     return Axis(name, axis, ranks, ranks.index(rank), group)
 
 
-def _ranks_of(mesh: Mesh, rank: int, axis: str) -> tuple[int, ...]:
-    return (rank,) if axis == "kv" and mesh.kv_heads is None else tuple(mesh.group_of(rank, axis))
-
-
-def _number(mesh: Mesh, rank: int, axis: str) -> int:
-    """The group's number among the groups of its axis, in order of their first ranks."""
+def _group_of(mesh: Mesh, rank: int, axis: str) -> tuple[int, tuple[int, ...]]:
+    """The group's number among the groups of its axis, in order of their first ranks; and its ranks."""
+    if axis in PIPELINE_AXES:
+        return _pipeline_group(mesh, rank, axis)
     if axis == "kv" and mesh.kv_heads is None:
-        return rank
-    first = mesh.group_of(rank, axis)[0]
+        return rank, (rank,)
+    ranks = tuple(mesh.group_of(rank, axis))
     number, weight = 0, 1
     for leg in mesh.groups(axis).starts:
-        number += weight * (first // leg.stride % leg.degree)
+        number += weight * (ranks[0] // leg.stride % leg.degree)
         weight *= leg.degree
-    return number
+    return number, ranks
+
+
+def _pipeline_group(mesh: Mesh, rank: int, axis: str) -> tuple[int, tuple[int, ...]]:
+    """A rank between the ends of its pipeline is in no group of ``embedding``."""
+    stages = mesh.group_of(rank, "pp")
+    pipeline, _ = _group_of(mesh, rank, "pp")
+    place, last = stages.index(rank), len(stages) - 1
+    if axis == "embedding":
+        return (pipeline, (stages[0], stages[-1])) if last and place in (0, last) else (rank, (rank,))
+    pair = min(place, last - place)
+    if pair == last - pair:
+        return rank, (rank,)
+    return pipeline * (len(stages) // 2) + pair, (stages[pair], stages[last - pair])

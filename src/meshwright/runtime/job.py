@@ -31,7 +31,7 @@ class Job:
         module, module_file, function: where the function is; the file serves modules that are not on the path.
         path: sys.path of the caller.
         timeout_s: of the whole job, and of each collective.
-        began_s: monotonic clock at the start.
+        began_s: monotonic clock at the start. join: whether ranks join a process group before the function is called.
     """
 
     folder: str
@@ -42,6 +42,7 @@ class Job:
     path: tuple[str, ...]
     timeout_s: float
     began_s: float
+    join: bool = True
 
     def file(self, rank: int, kind: str) -> Path:
         return Path(self.folder) / f"rank_{rank}.{kind}"
@@ -51,7 +52,9 @@ class Job:
         return Path(self.folder) / "program.pickle"
 
 
-def make_job(folder: Path, function: Callable[..., Any], world_size: int, args: tuple[Any, ...], timeout_s: float) -> Job:
+def make_job(
+    folder: Path, function: Callable[..., Any], world_size: int, args: tuple[Any, ...], timeout_s: float, join: bool = True
+) -> Job:
     """Write the arguments into ``folder``.
 
     Raises:
@@ -63,7 +66,7 @@ def make_job(folder: Path, function: Callable[..., Any], world_size: int, args: 
         raise TypeError(f"{function!r} cannot be sent to other processes: it must be a function at the top level of a module")
     job = Job(
         folder=str(folder), world_size=world_size, module=module.__name__, module_file=getattr(module, "__file__", None) or "",
-        function=name, path=tuple(sys.path), timeout_s=timeout_s, began_s=time.monotonic(),
+        function=name, path=tuple(sys.path), timeout_s=timeout_s, began_s=time.monotonic(), join=join,
     )  # fmt: skip
     try:
         job.program_file.write_bytes(pickle.dumps(args))

@@ -34,7 +34,9 @@ _END_S = 15.0
 """What the server may need beyond a job's own limit to collect stacks and kill."""
 
 
-def run_ranks(function: Callable[..., Any], world_size: int, args: tuple[Any, ...] = (), timeout_s: float = 60.0) -> list[Any]:
+def run_ranks(
+    function: Callable[..., Any], world_size: int, args: tuple[Any, ...] = (), timeout_s: float = 60.0, join: bool = True
+) -> list[Any]:
     """Call ``function(*args)`` on each rank, inside a process group over all of them (gloo); results in order of rank.
 
     Args:
@@ -42,6 +44,8 @@ def run_ranks(function: Callable[..., Any], world_size: int, args: tuple[Any, ..
         world_size: number of ranks; under torchrun it must be the job's.
         args: picklable, as must be the results.
         timeout_s: limit of the whole job, start included, and of each collective.
+        join: False for processes that know nothing of each other and make no group, or one of their own (runtime.dry);
+            under torchrun there is always a group.
 
     Raises:
         RanksFailed: a rank raised, died or hung; the first cause comes first. No process is left behind.
@@ -53,7 +57,7 @@ def run_ranks(function: Callable[..., Any], world_size: int, args: tuple[Any, ..
         return _run_under_torchrun(function, world_size, args, timeout_s)
     folder = Path(tempfile.mkdtemp(prefix="meshwright_"))
     try:
-        job = jobs.make_job(folder, function, world_size, args, timeout_s)
+        job = jobs.make_job(folder, function, world_size, args, timeout_s, join)
         exits = _server().run(job)
         return _results(job, exits)
     finally:

@@ -42,6 +42,8 @@ def run_forked_rank(job: Job, rank: int) -> None:
 
 
 def _call_in_group(job: Job, rank: int) -> Any:
+    if not job.join:
+        return jobs.call(job)
     join = f"file://{Path(job.folder) / 'rendezvous'}"
     timeout = timedelta(seconds=job.timeout_s)
     if sys.platform == "linux":

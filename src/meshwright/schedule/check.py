@@ -185,10 +185,13 @@ def run_with_blocking_sends(schedule: Schedule) -> None:
     met: set[tuple[bool, int, int]] = set()
     place = [0] * schedule.num_ranks
     reached = [-1] * schedule.num_ranks
+    order = list(range(schedule.num_ranks))
     progress = True
     while progress:
         progress = False
-        for rank, actions in enumerate(schedule.actions):
+        order.reverse()  # down the ranks and up again, as activations and gradients go
+        for rank in order:
+            actions = schedule.actions[rank]
             while place[rank] < len(actions):
                 if reached[rank] < place[rank]:
                     reached[rank] = _post_batch(schedule, actions, place[rank], posted)

@@ -1,18 +1,17 @@
 """Sends and receives, derived from the order of the computations.
 
-A result that another rank needs is sent right behind the computation that makes it. The receive is posted in front of the
-computation that the receiver is busy with at that moment (by the clock of unit_time.py), neither earlier, which would hold a
-buffer for nothing, nor later, which would hold up a sender that blocks.
+The computations of all ranks are brought into one order, that in which they end by the clock of unit_time.py. Behind a
+computation whose result another rank needs stands its send, and at the same place of the order the receive in the receiver's
+list. So a receive is posted in front of the computation that its rank is busy with when the message is ready: no earlier, which
+would hold a buffer for nothing, and no later, which would hold up a sender.
 
-The messages between two computations of a rank are one batch: all of them are posted before any of them is waited for. With
-that, no order made here can deadlock even where a send blocks until its receive is posted: a batch only waits for batches that
-are posted at an earlier or the same tick of the clock, and the posting of a batch needs only batches of strictly earlier ticks.
-Between any two ranks, messages are received in the order in which they are sent.
+Every list is a part of that one order, in which a receive directly follows its send. So no lists made here can deadlock: neither
+where a send blocks until its receive is posted, nor where a receive blocks until its send is. The messages between two
+computations of a rank may be posted as one batch. Between any two ranks, messages are received in the order of their sends.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
 
 from meshwright.schedule.actions import COMPUTE_KINDS, Action, Kind, Schedule
@@ -29,48 +28,29 @@ def with_communication(schedule: Schedule) -> Schedule:
     """
     schedule = without_communication(schedule)
     times = unit_times(schedule)
-    sends, receives = _messages(schedule, times)
-    lists = []
-    for rank, actions in enumerate(schedule.actions):
-        together: list[Action] = []
-        for step, action in enumerate(actions):
-            together += receives[rank].get(step, ())
-            together.append(action)
-            together += sends[rank].get(step, ())
-        lists.append(tuple(_receives_first(together)))
-    return replace(schedule, actions=tuple(lists))
+    order = sorted((end, rank, step) for rank, found in enumerate(times) for step, (_, end) in enumerate(found))
+    lists: list[list[Action]] = [[] for _ in schedule.actions]
+    held_back: list[Action] = []  # the forward of a pair: its message goes behind the pair
+    for _, rank, step in order:
+        action = schedule.actions[rank][step]
+        lists[rank].append(action)
+        if action.pairs_with_next:
+            held_back.append(action)
+            continue
+        for done in (*held_back, action):
+            message = _message(schedule, done)
+            if message is not None:
+                send, receive = message
+                lists[rank].append(send)
+                lists[schedule.rank_of_chunk[receive.chunk]].append(receive)
+        held_back.clear()
+    return replace(schedule, actions=tuple(map(tuple, lists)))
 
 
 def without_communication(schedule: Schedule) -> Schedule:
     """The computations alone."""
     lists = tuple(tuple(action for action in actions if action.kind in COMPUTE_KINDS) for actions in schedule.actions)
     return schedule if lists == schedule.actions else replace(schedule, actions=lists)
-
-
-Places = list[dict[int, list[Action]]]
-
-
-def _messages(schedule: Schedule, times: list[list[tuple[int, int]]]) -> tuple[Places, Places]:
-    """For each rank: sends behind, and receives in front of, its steps."""
-    sends: Places = [{} for _ in schedule.actions]
-    receives: Places = [{} for _ in schedule.actions]
-    starts = [[start for start, _ in found] for found in times]
-    order = sorted((times[rank][step][1], rank, step) for rank, actions in enumerate(schedule.actions) for step in range(len(actions)))
-    for end, rank, step in order:
-        action = schedule.actions[rank][step]
-        message = _message(schedule, action)
-        if message is None:
-            continue
-        send, receive = message
-        receiver = schedule.rank_of_chunk[receive.chunk]
-        behind = step + 1 if action.pairs_with_next else step
-        sends[rank].setdefault(behind, []).append(send)
-        busy_with = bisect_right(starts[receiver], end) - 1
-        busy_with = max(busy_with, 0)
-        if busy_with and schedule.actions[receiver][busy_with - 1].pairs_with_next:
-            busy_with -= 1
-        receives[receiver].setdefault(busy_with, []).append(receive)
-    return sends, receives
 
 
 def _message(schedule: Schedule, action: Action) -> tuple[Action, Action] | None:
@@ -84,19 +64,3 @@ def _message(schedule: Schedule, action: Action) -> tuple[Action, Action] | None
     if schedule.rank_of_chunk[target] == schedule.rank_of_chunk[action.chunk]:
         return None
     return Action(kinds[0], action.chunk, action.micro_batch), Action(kinds[1], target, action.micro_batch)
-
-
-def _receives_first(actions: list[Action]) -> list[Action]:
-    """Inside every batch, receives in front of sends."""
-    ordered: list[Action] = []
-    sends: list[Action] = []
-    receives: list[Action] = []
-    for action in actions:
-        if action.kind in COMPUTE_KINDS:
-            ordered += (*receives, *sends, action)
-            receives, sends = [], []
-        elif action.kind in (Kind.RECV_FORWARD, Kind.RECV_BACKWARD):
-            receives.append(action)
-        else:
-            sends.append(action)
-    return [*ordered, *receives, *sends]

@@ -32,24 +32,28 @@ def unit_times(schedule: Schedule) -> list[list[tuple[int, int]]]:
         InputError: some rank waits for ever; each such rank with its step and action.
     """
     done: dict[tuple[bool, int, int], int] = {}
+    waiting: dict[tuple[bool, int, int], int] = {}
     times: list[list[tuple[int, int]]] = [[] for _ in schedule.actions]
-    progress = True
-    while progress:
-        progress = False
-        for rank, actions in enumerate(schedule.actions):
-            while len(times[rank]) < len(actions):
-                group = _group(actions, len(times[rank]))
-                needs = [need for action in group if (need := input_of(schedule, action)) is not None]
-                if any(need not in done for need in needs):
-                    break
-                free = times[rank][-1][1] if times[rank] else 0
-                start = max([free, *(done[need] for need in needs)])
-                end = start + sum(UNITS[action.kind] for action in group)
-                for action in group:
-                    times[rank].append((start, end))
-                    if action.kind != Kind.BACKWARD_WEIGHT:
-                        done[action.kind != Kind.FORWARD, action.chunk, action.micro_batch] = end
-                progress = True
+    ready = list(range(schedule.num_ranks))
+    while ready:
+        rank = ready.pop()
+        actions, found = schedule.actions[rank], times[rank]
+        while len(found) < len(actions):
+            group = _group(actions, len(found))
+            needs = [need for action in group if (need := input_of(schedule, action)) is not None]
+            missing = next((need for need in needs if need not in done), None)
+            if missing is not None:
+                waiting[missing] = rank
+                break
+            start = max([found[-1][1] if found else 0, *(done[need] for need in needs)])
+            end = start + sum(UNITS[action.kind] for action in group)
+            for action in group:
+                found.append((start, end))
+                if action.kind != Kind.BACKWARD_WEIGHT:
+                    result = action.kind != Kind.FORWARD, action.chunk, action.micro_batch
+                    done[result] = end
+                    if result in waiting:
+                        ready.append(waiting.pop(result))
     if any(len(found) < len(actions) for found, actions in zip(times, schedule.actions, strict=True)):
         raise stuck(schedule, [len(found) for found in times])
     return times

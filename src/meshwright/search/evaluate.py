@@ -159,9 +159,7 @@ def _evaluate_column(question: Question, base: Column, found: Found, waiting: di
         _evaluate_zero(question, column, own, found, waiting)
 
 
-def _evaluate_zero(
-    question: Question, column: Column, blocks: dict[object, Any], found: Found, waiting: dict[Any, list[Waiting]]
-) -> None:
+def _evaluate_zero(question: Question, column: Column, blocks: dict[object, Any], found: Found, waiting: dict[Any, list[Waiting]]) -> None:
     space = question.space
     precision = precision_of(space.workload, column)
     sizes = Sizes(space.model, space.workload, column, precision, question.stack)

@@ -28,7 +28,8 @@ def join(parts: list[Part]) -> Priced:
     """
     wide = parts[0][0].ledger
     layout = wide.layout
-    degrees = {name: np.concatenate([getattr(priced.ledger.layout, name)[index] for priced, index in parts]) for name in DEGREES}
+    columns = [(priced.ledger.layout, index) for priced, index in parts]
+    degrees: dict[str, Any] = {name: np.concatenate([getattr(each, name)[index] for each, index in columns]) for name in DEGREES}
     column = Column(
         **degrees, pp=layout.pp, sp=layout.sp, cp_kind=layout.cp_kind, schedule=layout.schedule,
         virtual_stages=layout.virtual_stages, stages=layout.stages, order=layout.order,

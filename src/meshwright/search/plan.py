@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from meshwright.errors import InputError, MeshwrightError, NoAnswer
 from meshwright.estimate import MEMORY_FRACTION, Estimate, estimate
 from meshwright.search.constraints import Condition, parse_constraints
 from meshwright.search.evaluate import Found, Question
@@ -29,10 +30,6 @@ NEAR_TIE = 0.01
 """Plans within one percent are a near-tie: no estimate tells them apart (docs/validation.md)."""
 
 FRONT_LENGTH = 10
-
-DEFAULT_SEQ = 8192
-DEFAULT_STEP_TOKENS = 4 * 1024 * 1024
-"""What large runs use: Llama 3 405B trained at 8,192 tokens and 4M to 16M tokens a step (arXiv 2407.21783, section 3.4.1)."""
 
 Progress = Callable[[int, int, Found], None]
 
@@ -131,6 +128,8 @@ def plan(
     wanted = _wanted(model, parse_constraints(constraints), stack)
     question = Question(Space(model, workload, gpus, vocab_pad), cluster, STACKS[stack or DEFAULT_STACK], memory_fraction, wanted)
     found = evaluate_all(question, progress)
+    if not found.enumerated:
+        raise _nothing_legal(question)
     if not found.segments:
         nearest = _nearest(question, found)
         return PlanAnswer([], {}, [], [], found.enumerated, found.evaluated, 0, time.perf_counter() - started, nearest=nearest, gpus=gpus)
@@ -144,19 +143,6 @@ def plan(
         plans, by_stack, _thin(ranking.front()), decisions, found.enumerated, found.evaluated, found.feasible,
         time.perf_counter() - started, run=_run(tokens, workload, priced[0], gpus), gpus=gpus, assumed=priced[0].assumed,
     )  # fmt: skip
-
-
-def default_workload(model: Model, gpus: int, seq: int | None, batch: int | None, precision: str | None) -> tuple[Training, list[str]]:
-    """The workload, and in words what was not said: a sequence of up to 8,192 tokens, about four million tokens a step,
-    a batch that every number of replicas up to the GPU count divides as well as it can."""
-    assumed = []
-    if seq is None:
-        seq = min(model.max_positions, DEFAULT_SEQ)
-        assumed.append(f"sequence of {seq:,} tokens (--seq)")
-    if batch is None:
-        batch = max(gpus, DEFAULT_STEP_TOKENS // seq // gpus * gpus)
-        assumed.append(f"batch of {batch:,} sequences (--batch)")
-    return Training(seq=seq, batch=batch, precision=precision), assumed
 
 
 def _wanted(model: Model, constraint: Condition, stack: str | None) -> Condition:
@@ -212,6 +198,16 @@ def _run(tokens: int | None, workload: Training, best: Estimate, gpus: int) -> R
     steps = -(-tokens // (workload.batch * workload.seq))
     seconds = steps * best.step_s
     return Run(tokens, steps, seconds / 86_400, seconds * gpus / 3_600)
+
+
+def _nothing_legal(question: Question) -> MeshwrightError:
+    """Why there is no layout at all: what is wrong with the simplest one, or else what the user wants of it."""
+    space = question.space
+    try:
+        check(space.model, space.workload, Layout(dp_shard=space.gpus), question.cluster, space.gpus, file="command line")
+    except InputError as error:
+        return error
+    return NoAnswer("No legal layout is what --constraint and --stack ask for.", {"plans": [], "nearest": None})
 
 
 def _nearest(question: Question, found: Found) -> Nearest | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class Ranking:
         order = np.argsort(bins, kind="stable")
         starts = np.searchsorted(bins[order], np.arange(FRONT_BINS + 1))
         found: list[Candidate] = []
-        for low, high in zip(starts[:-1], starts[1:], strict=True):
+        for low, high in pairwise(starts):
             if low == high:
                 continue
             at = int(order[low + int(np.argmin(steps[order[low:high]]))])

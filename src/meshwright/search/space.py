@@ -89,8 +89,9 @@ class Column:
 
     def layout(self, index: int) -> Layout:
         """One of them."""
-        words = {name: getattr(self, name) for name in STRUCTURE}
-        return Layout(**words, **{name: int(getattr(self, name)[index]) for name in DEGREES})
+        values: dict[str, Any] = {name: getattr(self, name) for name in STRUCTURE}
+        values |= {name: int(getattr(self, name)[index]) for name in DEGREES}
+        return Layout(**values)
 
 
 STRUCTURE = tuple(name for name in Column.__dataclass_fields__ if name not in DEGREES)
@@ -126,7 +127,7 @@ class Space:
         degrees = self._degrees(pp, cp_kind)
         tp, etp = degrees[0], degrees[4]
         chosen = degrees[:, tp > 1] if sp else degrees[:, etp == tp]
-        named = dict(zip(DEGREES, chosen, strict=True))
+        named: dict[str, Any] = dict(zip(DEGREES, chosen, strict=True))
         return Column(**named, pp=pp, sp=sp, cp_kind=cp_kind, vocab_pad=self.vocab_pad, order=self.order)
 
     def _degrees(self, pp: int, cp_kind: str) -> Ints:

@@ -80,7 +80,7 @@ def _first_tier(question: Question) -> Decision:
     choice = f"{inner.name} joins {inner.size} GPUs" if inner.size else f"one tier, {inner.name}"
     reason = (
         f"{format_rate(inner.bandwidth_bytes_per_s)} per direction and GPU inside, {format_rate(outer.bandwidth_bytes_per_s)} beyond: "
-        f"what is exposed costs {ratio:.0f} times more across nodes"
+        f"the same bytes take {ratio:.2g} times as long across nodes"
     )
     return Decision("first tier", choice, reason, given=True)
 
@@ -93,7 +93,9 @@ def _tensor(ranking: Ranking, winner: Estimate) -> Decision:
 
 def _sequence(ranking: Ranking, winner: Estimate) -> Decision:
     sp = winner.layout.sp
-    reason = "what is saved between the tensor-parallel pairs is cut by tp, for the same bytes forward" if sp else "nothing needs the memory"
+    reason = (
+        "what is saved between the tensor-parallel pairs is cut by tp, for the same bytes forward" if sp else "nothing needs the memory"
+    )
     other = ranking.best(lambda column: False if column.sp == sp else column.tp > 1)
     return Decision("sp", f"sequence parallel {'on' if sp else 'off'}", reason, other)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from meshwright.errors import InputError, Mistake, Mistakes
 
@@ -113,7 +114,7 @@ def print_layout(layout: Layout) -> str:
             text += f"*{layout.virtual_stages}"
         words.append(f"pp={layout.pp}" if text == default.schedule else f"pp={layout.pp}:{text}")
     if layout.stages is not None:
-        words.append("stages=" + ",".join(map(str, layout.stages)))
+        words.append("stages=" + _print_stages(layout.stages))
     if layout.ep > 1:
         words.append(f"ep={layout.ep}")
     if layout.etp != layout.tp:
@@ -169,6 +170,9 @@ def fill_dp(layout: Layout, gpus: int | None, given: bool, file: str = "--layout
         )])  # fmt: skip
     return layout
 
+
+MAX_STAGES = 100_000
+"""No model has more layers (spec/model.py), so no pipeline more chunks."""
 
 KEYS = (
     "tp", "sp", "vocab", "vocab_pad", "cp", "pp", "stages", "ep", "etp", "dp", "zero", "mb", "recompute", "order",
@@ -272,10 +276,24 @@ def _read_pp(key: str, text: str, values: dict[str, object], mistakes: Mistakes)
 
 
 def _read_stages(key: str, text: str, values: dict[str, object], mistakes: Mistakes) -> None:
-    if re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text):
-        values[key] = tuple(int(number) for number in text.split(","))
-    else:
-        mistakes.add(key, text or None, "numbers of layers, e.g. stages=9,10,10,9")
+    """``9,10*2,9``: numbers of layers, a repeated one with how often."""
+    if not re.fullmatch(r"[0-9]{1,6}(\*[0-9]{1,6})?(,[0-9]{1,6}(\*[0-9]{1,6})?)*", text):
+        mistakes.add(key, text or None, "numbers of layers, e.g. stages=9,10,10,9 or stages=9,10*2,9")
+        return
+    runs = [part.partition("*") for part in text.split(",")]
+    if sum(int(times or 1) for _, _, times in runs) > MAX_STAGES:
+        mistakes.add(key, text, f"at most {MAX_STAGES} numbers")
+        return
+    values[key] = tuple(int(number) for number, _, times in runs for _ in range(int(times or 1)))
+
+
+def _print_stages(stages: tuple[int, ...]) -> str:
+    """Runs of three and more as ``number*times``."""
+    words: list[str] = []
+    for number, run in groupby(stages):
+        times = len(list(run))
+        words += [f"{number}*{times}"] if times > 2 else [str(number)] * times
+    return ",".join(words)
 
 
 def _read_dp(key: str, text: str, values: dict[str, object], mistakes: Mistakes) -> None:

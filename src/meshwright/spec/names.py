@@ -47,6 +47,10 @@ GRADIENT_NORM = "gradient_norm"
 OPTIMIZER = "optimizer"
 
 
+PHASES = ("forward", "recompute", "backward_input", "backward_weight", "reduce", "optimizer")
+"""Phases of a training step, in the order of their first row; ``reduce`` is what is summed behind the backward."""
+
+
 def layer(index: int | str, part: str = "") -> str:
     """``layer(5, QKV)`` -> ``layers.5.attention.qkv``; ``layer(5)`` -> ``layers.5``."""
     return f"layers.{index}.{part}" if part else f"layers.{index}"

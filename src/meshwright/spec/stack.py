@@ -1,6 +1,7 @@
 """A software stack: which kernels it uses, what it saves for the backward, what it hides behind compute.
 
-The ledger's counts follow DESIGN section 4.1 for every stack; a stack decides only saved bytes, kernels, overlap and how far recomputation runs.
+The ledger's counts follow DESIGN section 4.1 for every stack; a stack decides only saved bytes, kernels, overlap and how far
+recomputation runs.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Stack:
 STACKS: dict[str, Stack] = {
     stack.name: stack
     for stack in (
-        Stack(name="megatron", saves=FUSED_SAVES, recomputes_whole_layer=True, source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU and flash attention;"
+        Stack(name="megatron", saves=FUSED_SAVES, recomputes_whole_layer=True,
+              source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU and flash attention;"
               " --overlap-grad-reduce --overlap-param-gather"),
         Stack(name="torchtitan", saves=FUSED_SAVES, source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
         Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="eager PyTorch FSDP2"),

@@ -76,10 +76,20 @@ class Timeline:
         duration = (self.end_s - self.start_s)[once]
         return np.bincount(self.rank[once], weights=duration, minlength=self.schedule.num_ranks).astype(np.float64)
 
+    @cached_property
+    def sending_s(self) -> Floats:
+        """Shape [p]: how long each rank is held by its own messages before the pipeline's last computation ends."""
+        held = np.minimum(self.held_s, float(self.end_s.max()) - self.end_s)
+        return np.bincount(self.rank, weights=held, minlength=self.schedule.num_ranks).astype(np.float64)
+
     @property
     def bubble_fraction(self) -> float:
-        """Idle time of the p ranks between the pipeline's first and last computation / (p x that span)."""
-        return 1.0 - float(self.busy_s.sum()) / (self.schedule.num_ranks * self.span_s)
+        """Idle time of the p ranks between the pipeline's first and last computation / (p x that span).
+
+        A rank that is held by its own message is not idle.
+        """
+        used = float(self.busy_s.sum()) + float(self.sending_s.sum())
+        return 1.0 - used / (self.schedule.num_ranks * self.span_s)
 
     @cached_property
     def rank_span_s(self) -> Floats:

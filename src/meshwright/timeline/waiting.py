@@ -4,7 +4,8 @@ Every moment of a rank between the pipeline's first and last computation is spen
 
     upstream     the activation it needs next is not made yet
     downstream   the gradient it needs next is not made yet
-    transfer     what it needs is made and on its way; or its own message holds it
+    transfer     what it needs is made and on its way
+    sending      its own message holds it (no overlap)
     start        its first micro-batch has not come to it yet
     end          it has nothing left to do
 """
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CAUSES", "Wait", "culprit", "waiting_s", "waits"]
 
-CAUSES = ("upstream", "downstream", "transfer", "start", "end")
+CAUSES = ("upstream", "downstream", "transfer", "sending", "start", "end")
 
 
 class Wait(NamedTuple):
@@ -54,7 +55,7 @@ def waits(timeline: Timeline) -> list[Wait]:
         if held := float(timeline.held_s[index:after].sum()):
             stop = min(busy_until + held, finish)
             if stop > busy_until:
-                found.append(Wait(rank, "transfer", busy_until, stop, index))
+                found.append(Wait(rank, "sending", busy_until, stop, index))
             busy_until = stop
         if (after > last or timeline.rank[after] != rank) and finish > busy_until:
             found.append(Wait(rank, "end", busy_until, finish, -1))
@@ -95,7 +96,8 @@ def culprit(timeline: Timeline) -> int | None:
 
     None where no rank stands out: where the least waiting is within a hundredth of the span of the second least.
     """
-    idle = np.sort(timeline.span_s - timeline.busy_s)
-    if len(idle) < 2 or idle[1] - idle[0] < 0.01 * timeline.span_s:
+    used = timeline.busy_s + timeline.sending_s
+    most = np.sort(used)[::-1]
+    if len(most) < 2 or most[0] - most[1] < 0.01 * timeline.span_s:
         return None
-    return int(timeline.busy_s.argmax())
+    return int(used.argmax())

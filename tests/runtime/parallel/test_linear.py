@@ -7,6 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from meshwright.mesh import Mesh
+from meshwright.runtime.groups import PIPELINE_AXES, make_groups
 from meshwright.runtime.launch import run_ranks
 from meshwright.runtime.parallel.comm import all_to_all, copy_to, gather_from, join_from, reduce_from, reduce_scatter_to, split_to
 from meshwright.runtime.parallel.linear import column_linear, row_linear, sum_over_copies
@@ -158,3 +160,19 @@ def test_groups_have_stable_names_and_fsdp_shares_them() -> None:
     assert [each[1] for each in found] == ["fsdp.0", "fsdp.1", "fsdp.0", "fsdp.1", "fsdp.2", "fsdp.3", "fsdp.2", "fsdp.3"]
     assert {each[2] for each in found} == {"world.0"} and all(each[4] for each in found)
     assert [each[3] for each in found] == [[[0, 2], [4, 6]], [[1, 3], [5, 7]]] * 4
+
+
+def pipeline_groups() -> tuple:
+    groups = make_groups(Mesh(Layout(pp=4, tp=2)), torch.distributed.get_rank(), 60, axes=("pp", *PIPELINE_AXES))
+    return [(groups[axis].name, groups[axis].ranks) for axis in ("pp", "embedding", "mirror")]
+
+
+def test_groups_of_a_pipeline() -> None:
+    found = run_ranks(pipeline_groups, 8)  # rank = tp + 2 stage
+    ends = [("embedding.0", (0, 6)), ("embedding.1", (1, 7))]
+    for rank, (pp, embedding, mirror) in enumerate(found):
+        stage, tp = divmod(rank, 2)
+        assert pp == (f"pp.{tp}", tuple(range(tp, 8, 2)))
+        assert embedding == (ends[tp] if stage in (0, 3) else (f"embedding.{rank}", (rank,)))
+        pair = min(stage, 3 - stage)
+        assert mirror == (f"mirror.{2 * tp + pair}", (tp + 2 * pair, tp + 2 * (3 - pair)))

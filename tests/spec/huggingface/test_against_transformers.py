@@ -76,6 +76,15 @@ def test_small_config_of_each_family(model_type: str) -> None:
     assert_same(CONFIGS[model_type], read_config(CONFIGS[model_type], "config.json", "small"))
 
 
+@pytest.mark.parametrize("use_diff", [True, False])
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_what_transformers_saves_is_read_back(model_type: str, use_diff: bool) -> None:
+    """Newer releases write other keys than the published files have: rope_parameters, dtype, layer_types, every default."""
+    saved = json.loads(meta_models.build(CONFIGS[model_type]).config.to_json_string(use_diff=use_diff))
+    again, model = read_config(saved, "config.json", "saved"), read_config(CONFIGS[model_type], "config.json", "saved")
+    assert again == model
+
+
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_defaults_of_each_family(model_type: str) -> None:
     """A config that says nothing but its type is what transformers makes of it, and says what it assumed."""

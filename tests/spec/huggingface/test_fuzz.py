@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import meta_models
+from damage import mutate_text, mutate_values
 from meshwright.errors import InputError
 from meshwright.spec.files import parse_json
 from meshwright.spec.huggingface import read_config
 from meshwright.spec.load_model import resolve_model
 from meshwright.spec.model import Model
 from meshwright.spec.parameters import parameter_count
-from model_configs import CONFIGS, mutate, truncate
+from model_configs import CONFIGS, mutate
 
 MUTANTS = 500
 COMPARED_LAYERS = 40
@@ -65,15 +66,22 @@ def test_mutants_of_each_family(model_type: str) -> None:
 
 
 @pytest.mark.parametrize("model_type", CONFIGS)
-def test_truncated_text(model_type: str) -> None:
-    for seed in range(200):
-        text = truncate(CONFIGS[model_type], random.Random(f"{model_type} {seed}"))
+def test_damaged_values(model_type: str) -> None:
+    """Harsher than the mutants: values of every kind anywhere, keys of any characters. Few are accepted."""
+    for seed in range(400):
+        read(mutate_values(CONFIGS[model_type], random.Random(f"{model_type} {seed}")))
+
+
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_damaged_text(model_type: str) -> None:
+    text = json.dumps(CONFIGS[model_type], indent=1)
+    for seed in range(300):
         try:
-            values = parse_json(text, "config.json", finite=False)
+            values = parse_json(mutate_text(text, random.Random(f"{model_type} {seed}")), "config.json", finite=False)
         except InputError as error:
             assert error.mistakes[0].problem
-            continue
-        read(values)
+        else:
+            read(values)
 
 
 @pytest.mark.parametrize("seed", range(30))

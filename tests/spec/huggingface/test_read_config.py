@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 
-from meshwright.errors import InputError, Mistake
-from meshwright.spec.huggingface import FAMILIES, read_config
-from meshwright.spec.model import Model
+from changed_configs import mistakes, only_mistake, read
+from meshwright.spec.huggingface import FAMILIES
 from model_configs import CONFIGS
 
-
-def read(family: str = "llama", without: tuple[str, ...] = (), **changes: Any) -> Model:
-    config = {key: value for key, value in CONFIGS[family].items() if key not in without}
-    return read_config({**copy.deepcopy(config), **changes}, "config.json", "test")
-
-
-def mistakes(family: str = "llama", without: tuple[str, ...] = (), **changes: Any) -> list[Mistake]:
-    with pytest.raises(InputError) as caught:
-        read(family, without, **changes)
-    return list(caught.value.mistakes)
-
-
-def only_mistake(family: str = "llama", without: tuple[str, ...] = (), **changes: Any) -> Mistake:
-    (mistake,) = mistakes(family, without, **changes)
-    return mistake
-
-
-def windows(model: Model) -> list[int | None]:
-    return [kind.window for kind in model.layers]
-
-
-# --- all mistakes of a file together ---------------------------------------------------------------------------------
+# --- all mistakes of a file together -----------------------------------------------------------------------------------
 
 
 def test_every_mistake_of_a_config_is_told() -> None:
@@ -176,7 +153,7 @@ def test_code_of_its_own_is_refused() -> None:
     assert mistake.key == "auto_map"
 
 
-# --- sizes that do not fit together -------------------------------------------------------------------------------------
+# --- sizes that do not fit together ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -230,7 +207,7 @@ def test_a_default_that_does_not_fit_is_named() -> None:
     assert mistake.hint == "it is left out, and transformers takes 128"
 
 
-# --- other names of keys ------------------------------------------------------------------------------------------------
+# --- other names of keys -----------------------------------------------------------------------------------------------
 
 
 def test_other_names_mean_the_same() -> None:
@@ -254,135 +231,11 @@ def test_two_names_must_agree() -> None:
     assert (mistake.key, mistake.problem) == ("num_experts", "contradicts num_local_experts")
 
 
-# --- windows --------------------------------------------------------------------------------------------------------------
-
-
-def test_mistral_has_one_window_and_4096_unless_told() -> None:
-    assert windows(read("mistral")) == [1024] * 3
-    assert windows(read("mistral", sliding_window=None)) == [None] * 3
-    assert windows(read("mistral", without=("sliding_window",))) == [4096] * 3
-
-
-def test_qwen_windows_need_the_switch_and_begin_late() -> None:
-    assert windows(read("qwen2")) == [None, 512, 512]
-    assert windows(read("qwen2", use_sliding_window=False)) == [None] * 3
-    assert windows(read("qwen2", layer_types=["sliding_attention", "full_attention", "full_attention"])) == [512, None, None]
-    assert windows(read("qwen3_moe", use_sliding_window=True, sliding_window=9)) == [9] * 3
-
-
-def test_gpt_oss_alternates() -> None:
-    assert windows(read("gpt_oss")) == [128, None, 128]
-    assert windows(read("gpt_oss", without=("layer_types",), num_hidden_layers=4)) == [128, None, 128, None]
-
-
-def test_layer_types_of_a_family_that_does_not_use_them() -> None:
-    assert read(layer_types=["full_attention"] * 3) == read()
-    assert only_mistake(layer_types=["sliding_attention"] * 3).key == "layer_types"
-
-
-def test_a_window_counts_the_query_itself() -> None:
-    masks = pytest.importorskip("transformers.masking_utils")
-    sees = masks.sliding_window_overlay(5)
-    assert sum(sees(0, 0, 20, position) and position <= 20 for position in range(40)) == 5
-
-
-# --- positions ------------------------------------------------------------------------------------------------------------
-
-
-def test_three_ways_to_write_positions() -> None:
-    old = read(rope_theta=5e5, rope_scaling={"type": "linear", "factor": 4.0})
-    new = read(without=("rope_theta", "rope_scaling"), rope_parameters={"rope_type": "linear", "factor": 4, "rope_theta": 500_000})
-    both = read(rope_scaling={"type": "linear", "rope_type": "linear", "factor": 4.0})
-    assert old == new == both
-    assert old.rope.scaling == (("factor", 4.0), ("rope_type", "linear"))
-
-
-def test_the_length_before_scaling_is_the_longest_sequence_unless_told() -> None:
-    model = read("qwen3", rope_scaling={"rope_type": "yarn", "factor": 4.0})
-    assert dict(model.rope.scaling)["original_max_position_embeddings"] == 4096
-
-
-@pytest.mark.parametrize(
-    ("scaling", "key"),
-    [
-        ({"rope_type": "longrope", "factor": 2.0}, "rope_type"),
-        ({"rope_type": "proportional"}, "rope_type"),
-        ({"type": "su"}, "type"),
-        ({"rope_type": "linear"}, "factor"),
-        ({"rope_type": "linear", "factor": 0.5}, "factor"),
-        ({"rope_type": "yarn", "factor": 2.0, "beta_fst": 3}, "beta_fst"),
-        ({"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0}, "high_freq_factor"),
-        ({"rope_type": "default", "mrope_section": [1, 2, 3]}, "mrope_section"),
-        ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "type"),
-        ({"rope_type": "default", "rope_theta": 3.0}, "rope_theta"),
-        ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-        ({"full_attention": {"rope_type": "default"}}, "full_attention"),
-    ],
-)
-def test_scalings_that_are_not_understood(scaling: dict[str, Any], key: str) -> None:
-    assert only_mistake(rope_scaling=scaling).key == f"rope_scaling.{key}"
-
-
-def test_part_of_a_head_is_not_rotated_in_these_families() -> None:
-    assert only_mistake(partial_rotary_factor=0.5).key == "partial_rotary_factor"
-    assert read(partial_rotary_factor=1.0) == read()
-
-
-# --- dtypes ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("quantised", "dtype"),
-    [
-        ({"quant_method": "fp8", "fmt": "e4m3"}, "fp8"),
-        ({"quant_method": "mxfp4"}, "fp4"),
-        ({"quant_method": "awq", "bits": 4}, "int4"),
-        ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "int8"),
-        ({"load_in_8bit": True}, "int8"),
-        ({"load_in_4bit": True, "quant_method": "bitsandbytes", "bnb_4bit_quant_type": "nf4"}, "fp4"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}}}, "int4"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, "fp8"),
-    ],
-)
-def test_quantisation_sets_the_stored_dtype_and_nothing_else(quantised: dict[str, Any], dtype: str) -> None:
-    model = read(quantization_config=quantised)
-    assert model.stored_dtype == dtype
-    plain = read()
-    assert plain.stored_dtype == "bf16"
-    assert {**vars(model), "stored_dtype": "bf16"} == vars(plain)
-
-
-@pytest.mark.parametrize(
-    ("quantised", "key"),
-    [
-        ({"quant_method": "hqq"}, "quant_method"),
-        ({}, "quant_method"),
-        ({"quant_method": "gptq", "bits": 3}, "bits"),
-        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 6, "type": "float"}}}},
-         "config_groups.a.weights.num_bits"),
-        ({"quant_method": "compressed-tensors",
-          "config_groups": {"a": {"weights": {"num_bits": 8, "type": "float"}}, "b": {"weights": {"num_bits": 4, "type": "int"}}}},
-         "config_groups"),
-    ],
-)  # fmt: skip
-def test_quantisation_that_is_not_understood(quantised: dict[str, Any], key: str) -> None:
-    assert only_mistake(quantization_config=quantised).key == f"quantization_config.{key}"
-
-
-def test_dtype_and_its_older_name() -> None:
-    assert read(torch_dtype="float16").stored_dtype == "float16"
-    assert read(torch_dtype="float16", dtype="float32").stored_dtype == "float32"
-    assert read(without=("torch_dtype",)).stored_dtype == "bf16"
-    assert only_mistake(dtype="auto").key == "dtype"
-
-
-# --- families -------------------------------------------------------------------------------------------------------------
+# --- families ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_the_families_share_and_do_not() -> None:
-    assert {name for name in CONFIGS if read(name).attention.qkv_bias} == {"qwen2", "gpt_oss", "gpt2", "bloom"}
+    assert {name for name in CONFIGS if read(name).attention.qkv_bias} == {"seed_oss", "qwen2", "gpt_oss", "gpt2", "bloom"}
     assert {name for name in CONFIGS if read(name).attention.out_bias} == {"gpt_oss", "gpt2", "bloom"}
     assert {name for name in CONFIGS if read(name).attention.qk_norm} == {"qwen3", "qwen3_moe"}
     assert {name for name in CONFIGS if read(name).attention.sinks} == {"gpt_oss"}

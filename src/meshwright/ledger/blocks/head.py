@@ -28,8 +28,9 @@ def forward(w: Writer) -> None:
     x, logits = s.tensor(f"B/dp, S/{seq}, D"), s.tensor(f"B/dp, S/{seq}, V/tp" if s.layout.vocab else f"B/dp, S/{seq}, V")
     if s.layout.vocab:
         pairs.enter(w, names.HEAD)
-    w.matmul("forward", names.HEAD, x, logits, T, s.vocab, D, saves=(("linear_input", s.stream_tokens * D * s.act_bytes),),
-             why="column parallel: each tp rank computes its part of the vocabulary" if s.layout.vocab else "every rank has the whole head")  # fmt: skip
+    why = "column parallel: each tp rank computes its part of the vocabulary" if s.layout.vocab else "every rank has the whole head"
+    w.matmul("forward", names.HEAD, x, logits, T, s.vocab, D, why=why,
+             saves=(("linear_input", s.stream_tokens * D * s.act_bytes),))  # fmt: skip
     size = T * s.vocab
     w.memory("forward", names.LOSS, logits, s.tensor(f"B/dp, S/{seq}", dtype=s.stat), size * s.act_bytes, size * s.stat_bytes,
              saves=(("probabilities", size * s.stat_bytes),), why="softmax in the statistics' dtype")  # fmt: skip

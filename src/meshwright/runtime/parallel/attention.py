@@ -67,8 +67,8 @@ def _summed_copies(setting: Setting, weights: Weights, first_row: int) -> tuple[
     weight, bias = weights[f"{names.QKV}.weight"], weights.get(f"{names.QKV}.bias")
     if setting.layout.zero < 3:
         return weight, bias
-    kv = setting.groups["kv"]
-    return sum_over_copies(weight, first_row, kv), None if bias is None else sum_over_copies(bias, first_row, kv)
+    summed = sum_over_copies([weight] if bias is None else [weight, bias], first_row, setting.groups["kv"])
+    return summed[0], summed[1] if bias is not None else None
 
 
 def _rules(setting: Setting, index: int, kind: LayerKind, batch: MicroBatch) -> Rules:

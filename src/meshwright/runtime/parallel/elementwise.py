@@ -1,4 +1,5 @@
-"""Operations without parameters that keep little: activations (their input), rotation, splitting into heads and dropout (nothing)."""
+"""Operations that keep little: activations (their input), rotation, splitting into heads, learned positions and
+dropout (nothing)."""
 
 from __future__ import annotations
 
@@ -71,6 +72,24 @@ def split(x: Tensor, sizes: Sequence[int], dim: int) -> tuple[Tensor, ...]:
     """Parts as tensors of their own: keeping one of them does not keep the whole."""
     parts: tuple[Tensor, ...] = _Split.apply(x, tuple(sizes), dim)
     return parts
+
+
+class _TableRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.rows, ctx.num_rows = rows, table.shape[0]
+        return table[rows]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        grad_table = grad.new_zeros((ctx.num_rows, grad.shape[-1]))
+        return grad_table.index_add_(0, ctx.rows, grad), None
+
+
+def table_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """[S, D] of a table of learned positions. ``rows`` int64 [S] are the same in every micro-batch: nothing is kept for one."""
+    result: Tensor = _TableRows.apply(table, rows)
+    return result
 
 
 class _Drop(torch.autograd.Function):

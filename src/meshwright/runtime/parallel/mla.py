@@ -32,10 +32,9 @@ def project(setting: Setting, weights: Weights, x: Tensor) -> tuple[Tensor, Tens
     model, mla = setting.model, setting.model.attention.mla
     assert mla is not None and setting.tables is not None
     latents = _latents(setting, weights, x)
-    widths = (latents.shape[-1] - mla.kv_lora_rank - mla.qk_rope_head_dim, mla.kv_lora_rank, mla.qk_rope_head_dim)
     with in_module(names.Q_UP):
         q_up, kv_up = weights[f"{names.Q_UP}.weight"], weights[f"{names.KV_UP}.weight"]
-        q, kv, k_turned = _Up.apply(latents, q_up, kv_up, widths, setting.tp, setting.sp)
+        q, kv, k_turned = _Up.apply(*latents, q_up, kv_up, setting.tp, setting.sp)
     q = q.unflatten(-1, (-1, mla.qk_head_dim))
     kv = kv.unflatten(-1, (-1, mla.qk_nope_head_dim + mla.v_head_dim))
     q_plain, q_turned = q.split((mla.qk_nope_head_dim, mla.qk_rope_head_dim), -1)
@@ -45,8 +44,8 @@ def project(setting: Setting, weights: Weights, x: Tensor) -> tuple[Tensor, Tens
     return torch.cat((q_plain, q_turned), -1), torch.cat((k_plain, k_turned), -1), v
 
 
-def _latents(setting: Setting, weights: Weights, x: Tensor) -> Tensor:
-    """[mb, S/(cp, tp), C]: the query's latent (or x), the latent of keys and values, the rotary key."""
+def _latents(setting: Setting, weights: Weights, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The query's latent (or x), the latent of keys and values, the rotary key: [mb, S/(cp, tp), ...], C wide together."""
     mla = setting.model.attention.mla
     assert mla is not None
     query = x
@@ -60,7 +59,7 @@ def _latents(setting: Setting, weights: Weights, x: Tensor) -> Tensor:
     latent, k_turned = split(down, (mla.kv_lora_rank, mla.qk_rope_head_dim), -1)
     with in_module(names.KV_LATENT_NORM):
         latent = rms_norm(latent, weights[f"{names.KV_LATENT_NORM}.weight"], LATENT_NORM_EPS)
-    return torch.cat((query, latent, k_turned), -1)
+    return query, latent, k_turned
 
 
 def _whole_linear(x: Tensor, weights: Weights, module: str) -> Tensor:
@@ -68,29 +67,32 @@ def _whole_linear(x: Tensor, weights: Weights, module: str) -> Tensor:
 
 
 class _Up(torch.autograd.Function):
-    """Both up projections of the packed latents, which are kept as they came in; their gradient is one tensor too."""
+    """Both up projections. The latents travel packed, and are kept as they came in; their gradients travel packed too."""
 
     @staticmethod
     def forward(
-        ctx: Any, latents: Tensor, q_up: Tensor, kv_up: Tensor, widths: tuple[int, int, int], tp: Axis, sp: bool
+        ctx: Any, query: Tensor, latent: Tensor, k_turned: Tensor, q_up: Tensor, kv_up: Tensor, tp: Axis, sp: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.origin, ctx.widths, ctx.tp, ctx.sp = scope.origin(), widths, tp, sp
-        ctx.save_for_backward(latents, q_up, kv_up)
-        whole = all_gather(latents, tp, SEQUENCE_DIM) if sp else latents
-        query, latent, k_turned = whole.split(widths, -1)
+        ctx.origin, ctx.tp, ctx.sp = scope.origin(), tp, sp
+        ctx.widths = (query.shape[-1], latent.shape[-1], k_turned.shape[-1])
+        ctx.save_for_backward(query, latent, k_turned, q_up, kv_up)
+        if sp:
+            query, latent, k_turned = all_gather(torch.cat((query, latent, k_turned), -1), tp, SEQUENCE_DIM).split(ctx.widths, -1)
         return F.linear(query, q_up), F.linear(latent, kv_up), k_turned.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        latents, q_up, kv_up = ctx.saved_tensors
+        query, latent, k_turned, q_up, kv_up = ctx.saved_tensors
         grad_q, grad_kv, grad_turned = grads
         gathering = None
         if ctx.sp:
             with scope.back_at(ctx.origin, "backward_weight"):
-                gathering = start_all_gather(latents, ctx.tp, SEQUENCE_DIM)  # on its way while the latents' gradient is computed
+                # on its way while the latents' gradient is computed
+                gathering = start_all_gather(torch.cat((query, latent, k_turned), -1), ctx.tp, SEQUENCE_DIM)
         with scope.back_at(ctx.origin, "backward_input"):
             grad = torch.cat((grad_q @ q_up, grad_kv @ kv_up, grad_turned), -1)
             sending = start_reduce_scatter(grad, ctx.tp, SEQUENCE_DIM) if ctx.sp else start_all_reduce(grad, ctx.tp)
-        whole = gathering.wait() if gathering is not None else latents
-        query, latent, _ = whole.split(ctx.widths, -1)
-        return sending.wait(), weight_gradient(grad_q, query), weight_gradient(grad_kv, latent), None, None, None
+        if gathering is not None:
+            query, latent, _ = gathering.wait().split(ctx.widths, -1)
+        of_weights = weight_gradient(grad_q, query), weight_gradient(grad_kv, latent)
+        return *sending.wait().split(ctx.widths, -1), *of_weights, None, None

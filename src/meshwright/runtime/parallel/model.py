@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from meshwright.runtime.cut import local_part
 from meshwright.runtime.data_parallel.units import Unit, add_parameters, hold
 from meshwright.runtime.initialise import initialised
+from meshwright.runtime.parallel.elementwise import table_rows
 from meshwright.runtime.parallel.layer import Layer, MtpLayer
 from meshwright.runtime.parallel.linear import column_linear
 from meshwright.runtime.parallel.moe_block import summed
@@ -149,7 +150,7 @@ class Chunk(nn.Module):
         x = self._look_up(weights, batch.tokens)
         if model.positions == "learned":
             with in_module(names.POSITIONS):
-                x = x + torch.nn.functional.embedding(setting.stream_positions.tensor, weights[f"{names.POSITIONS}.weight"])
+                x = x + table_rows(weights[f"{names.POSITIONS}.weight"], setting.stream_positions.tensor)
         if model.embedding_norm:
             with in_module(names.EMBEDDING_NORM):
                 x = norm(x, weights, names.EMBEDDING_NORM, model)

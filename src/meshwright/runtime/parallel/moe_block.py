@@ -17,8 +17,9 @@ from meshwright.runtime.parallel.experts import (
     sum_balance_statistics,
 )
 from meshwright.runtime.parallel.mlp import mlp
+from meshwright.runtime.parallel.router import Choice, route
 from meshwright.runtime.parallel.setting import MicroBatch, Setting
-from meshwright.runtime.reference.moe import Routing, balance_loss, balance_statistics, route, tokens_per_expert
+from meshwright.runtime.reference.moe import balance_loss, tokens_per_expert
 from meshwright.runtime.reference.weights import Weights
 from meshwright.runtime.scope import in_module
 from meshwright.spec import names
@@ -39,9 +40,10 @@ def moe_block(setting: Setting, weights: Weights, x: Tensor, index: int, batch: 
     assert moe is not None
     flat = x.flatten(0, 1)
     with in_module(names.ROUTER):
-        routing = route(flat, weights, moe)
-        balance = _balance(setting, routing, batch)
-    dispatch = plan_dispatch(routing.experts, moe.num_experts, axes, batch.load(index))
+        choice = route(flat, weights, moe)
+        counts = tokens_per_expert(choice.experts, moe.num_experts)
+        balance = _balance(setting, choice, counts, batch)
+    dispatch = plan_dispatch(choice.experts, moe.num_experts, axes, batch.load(index))
     rows = send_to_experts(flat, dispatch, axes)
     with in_module(names.EXPERTS):
         gate_up, down = weights[f"{names.EXPERTS}.weight"], weights[f"{names.EXPERTS}.down_weight"]
@@ -49,20 +51,20 @@ def moe_block(setting: Setting, weights: Weights, x: Tensor, index: int, batch: 
         rows = run_experts(rows, gate_up, down, lambda hidden: activate(hidden, model), dispatch, axes, gate_up_bias, down_bias)
     copies = bring_back(rows, dispatch, axes)
     with in_module(names.COMBINE):
-        out = combine(copies, routing.weights, dispatch).view_as(x)
+        out = combine(copies, choice.weights, dispatch).view_as(x)
     if moe.shared_ffn_size:
         out = out + mlp(setting, weights, x, names.SHARED_GATE_UP, names.SHARED_DOWN)
-    return out, Routed(balance, tokens_per_expert(routing.experts, moe.num_experts))
+    return out, Routed(balance, counts)
 
 
-def _balance(setting: Setting, routing: Routing, batch: MicroBatch) -> Tensor | None:
+def _balance(setting: Setting, choice: Choice, counts: Tensor, batch: MicroBatch) -> Tensor | None:
     """This layer's balance loss over the micro-batch, wherever its tokens are; every rank of it gets the same number."""
     moe = setting.model.moe
     assert moe is not None
     if not moe.aux_loss_coefficient:
         return None
-    statistics = sum_balance_statistics(balance_statistics(routing, moe.num_experts), setting.cp, setting.tp, setting.sp)
-    return balance_loss(statistics, batch.tokens.numel())
+    own = torch.stack((counts.to(choice.probabilities.dtype), choice.probabilities))
+    return balance_loss(sum_balance_statistics(own, setting.cp, setting.tp, setting.sp), batch.tokens.numel())
 
 
 def summed(balances: list[Tensor | None]) -> Tensor | None:

@@ -42,7 +42,7 @@ class _Embedding(torch.autograd.Function):
                 grad = all_gather(grad, ctx.tp, SEQUENCE_DIM)
         rows, mine = _own_rows(ids, ctx.num_rows, ctx.tp)
         grad_weight = grad.new_zeros((ctx.num_rows, grad.shape[-1]))
-        grad_weight.index_add_(0, rows[mine], grad[mine])
+        grad_weight.index_add_(0, rows.flatten(), grad.masked_fill(~mine[..., None], 0.0).flatten(0, -2))
         return None, grad_weight, None, None
 
 
@@ -80,7 +80,7 @@ class _CrossEntropy(torch.autograd.Function):
         sums, target = all_reduce(torch.stack((work.sum(-1), target)), tp)
         counts = labels != IGNORE_INDEX
         work /= sums[:, None]
-        work[mine, columns[mine]] -= 1.0
+        work.scatter_add_(-1, columns[:, None], -mine[:, None].to(work.dtype))
         work.masked_fill_(~counts[:, None], 0.0)
         ctx.save_for_backward(work)
         ctx.shape, ctx.dtype = logits.shape, logits.dtype

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["around", "column", "total"]
+__all__ = ["around", "column", "others_mean", "total"]
 
 Array = npt.NDArray[np.float64]
 
@@ -27,8 +27,16 @@ def column(values: npt.NDArray[Any], like: Array) -> Array:
 
 
 def total(times: Array) -> Array:
-    """Sum over the first dim in its order; np.sum's order, and so its last bit, would depend on the batch behind it."""
-    result: Array = np.zeros(times.shape[1:])
-    for row in times:
-        result = result + row
+    """Sum over the first dim, row after row: np.sum's order, and so its last bit, would depend on the batch behind it."""
+    if not len(times):
+        return np.zeros(times.shape[1:])
+    sum_so_far: Array = times[0]
+    for row in times[1:]:
+        sum_so_far = sum_so_far + row
+    return sum_so_far
+
+
+def others_mean(times: Array, own: Array) -> Array:
+    """For each rank, which has two chunks: the mean of the chunks of all others (what it waits for while the pipeline fills)."""
+    result: Array = (total(times) - own) / max(len(times) - 2, 1)
     return result

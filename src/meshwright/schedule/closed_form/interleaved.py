@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,21 @@ def interleaved(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: in
     at_start = np.maximum(0.0, behind - same * f[-1] - (ahead - same) * f[0])
     at_end = np.maximum(0.0, behind - same * b[-1] - (ahead - same) * b[0])
     detours = np.where(m * v > (v - 1) * p + ahead + 1, at_start + at_end, np.maximum(at_start, at_end))
-    steady = before + m * total(f + b) + detours + _laps(f, t, p) + _laps(b, t, p)
+    steady = before + m * (total(f) + total(b)) + detours + _laps(f, t, p) + _laps(b, t, p)
     result: Array = steady.max(axis=0)
     return result
 
 
 def _laps(times: Array, t: Array, p: int) -> Array:
-    """For each rank: what a lap from one of its chunks to its next one takes longer than p micro-batches of its own."""
-    passed = np.cumsum(times, axis=1)
-    before = passed - times
-    around = passed[:-1, -1:] - before[:-1] + before[1:] + p * t
-    return total(np.maximum(0.0, around - p * times[:-1]))
+    """For each rank: what a lap from one of its chunks to its next one takes longer than p micro-batches of its own.
+
+    Turn by turn, so that what is worked on stays in the cache.
+    """
+    late: Array = np.zeros_like(times[0])
+    passed = np.cumsum(times[0], axis=0)
+    for own, following in pairwise(times):
+        passed_next = np.cumsum(following, axis=0)
+        around = passed[-1] - (passed - own) + (passed_next - following) + p * t
+        late = late + np.maximum(0.0, around - p * own)
+        passed = passed_next
+    return late

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.closed_form.along_stages import around, column, total
+from meshwright.schedule.closed_form.along_stages import around, column, others_mean
 
 __all__ = ["zb_h1", "zb_h2", "zb_v"]
 
@@ -21,10 +21,11 @@ def zb_h1(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> 
 
 
 def zb_h2(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
-    """ZB-H2, and about ZB-2p, whose greedy order is close: the paper's m (f + i + w) + (p - 1)(f + i - 2 w), from rank 0's start to its end.
+    """ZB-H2, and about ZB-2p, whose greedy order is close.
 
-    Counted from the first start of any rank to the last end of any rank it is longer where the last rank, which starts (p - 1) f
-    later, ends as late as rank 0 does.
+    From rank 0's start to its end it is the paper's m (f + i + w) + (p - 1)(f + i - 2 w) (arXiv 2401.10241 Table 2). Counted from
+    the first start of any rank to the last end of any rank it is longer where the last rank, which starts (p - 1) f later, ends as
+    late as rank 0 does.
     """
     return _split_backward(f, i, w, t, m, p, reach=2)
 
@@ -61,7 +62,7 @@ def zb_v(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> A
     1 to 6p, 150 random f, i, w each). ``short`` is the number of micro-batches that are missing to fill the V, 2p - 1.
     """
     work = (f + i + w)[:p] + (f + i + w)[p:][::-1]
-    f, i, w = (total(times) / (2 * p) for times in (f, i, w))
+    f, i, w = (others_mean(times, times[:p] + times[p:][::-1]) for times in (f, i, w))
     if p == 1:
         alone: Array = m * work[0]
         return alone
@@ -79,5 +80,5 @@ def zb_v(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> A
             np.where(d > 0, 0.0, (2 * p - 2) * f - (p - 1) * i - w + (3 * p - 3) * t),
         ]
     )
-    result: Array = m * work.max(axis=0) + extra
+    result: Array = (m * work + extra).max(axis=0)
     return result

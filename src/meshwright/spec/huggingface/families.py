@@ -9,7 +9,7 @@ from meshwright.spec.huggingface.config import Config
 from meshwright.spec.huggingface.deepseek import read_deepseek_v3
 from meshwright.spec.huggingface.gpt2 import read_bloom, read_gpt2
 from meshwright.spec.huggingface.irrelevant import ANY, BASE, DECODER, FLAG, FRACTION, INTEGER, NULL_DROPOUT, NUMBER, OR_NULL, TEXT
-from meshwright.spec.huggingface.llama import read_llama, read_mistral, read_qwen2, read_qwen3
+from meshwright.spec.huggingface.llama import read_llama, read_mistral, read_qwen2, read_qwen3, read_seed_oss
 from meshwright.spec.huggingface.moe import read_gpt_oss, read_mixtral, read_qwen3_moe
 from meshwright.spec.model import Model
 
@@ -73,6 +73,10 @@ FAMILIES: Mapping[str, Family] = {
         irrelevant={**NULL_DROPOUT, "is_llama_config": ANY},
     ),
     "mistral": Family(read=read_mistral, architecture="MistralForCausalLM", headless="MistralModel", keys=_KEYS),
+    "seed_oss": Family(
+        read=read_seed_oss, architecture="SeedOssForCausalLM", headless="SeedOssModel", keys=_KEYS,
+        irrelevant={**DECODER, "residual_dropout": FRACTION, "pretraining_tp": INTEGER},
+    ),
     "qwen2": Family(read=read_qwen2, architecture="Qwen2ForCausalLM", headless="Qwen2Model", keys=_KEYS),
     "qwen3": Family(read=read_qwen3, architecture="Qwen3ForCausalLM", headless="Qwen3Model", keys=_KEYS),
     "mixtral": Family(

@@ -126,6 +126,6 @@ def note_layer_types(table: Table) -> bool:
     types = table.values.get("layer_types")
     kinds = [kind for kind in types if kind not in LAYER_TYPES] if isinstance(types, list) else []
     if kinds:
-        words = " ".join(LAYER_TYPES)
-        table.note("layer_types", f"an array of {words}", problem=f"asks for {kinds[0]!r} layers, which are not planned yet")
+        first = kinds[0] if isinstance(kinds[0], str) and kinds[0].isidentifier() and len(kinds[0]) < 40 else "other"
+        table.note("layer_types", f"an array of {' '.join(LAYER_TYPES)}", problem=f"asks for {first} layers, which are not planned yet")
     return not kinds

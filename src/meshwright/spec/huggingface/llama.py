@@ -1,6 +1,6 @@
-"""Llama and the dense families that differ from it by a bias, a norm or a window: Mistral, Qwen2, Qwen3.
+"""Llama and the dense families that differ from it by a bias, a norm or a window.
 
-As built by transformers 5.24: models/llama, mistral, qwen2, qwen3.
+As built by transformers 5.24: models/llama, seed_oss, mistral, qwen2, qwen3.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from meshwright.spec.huggingface.shape import (
 from meshwright.spec.huggingface.stored_dtype import read_stored_dtype
 from meshwright.spec.model import Attention, LayerKind, Model
 
-__all__ = ["read_llama", "read_mistral", "read_qwen2", "read_qwen3"]
+__all__ = ["read_llama", "read_mistral", "read_qwen2", "read_qwen3", "read_seed_oss"]
 
 _LLAMA = Defaults(
     vocab_size=32_000, hidden_size=4096, intermediate_size=11_008, num_hidden_layers=32, num_attention_heads=32,
     num_key_value_heads=None, max_position_embeddings=2048,
+)  # fmt: skip
+_SEED_OSS = Defaults(
+    vocab_size=155_136, hidden_size=4096, intermediate_size=27_648, num_hidden_layers=64, num_attention_heads=80,
+    num_key_value_heads=8, max_position_embeddings=524_288, null_kv_heads=True, pad_token_id=1,
 )  # fmt: skip
 _MISTRAL = Defaults(
     vocab_size=32_000, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32, num_attention_heads=32,
@@ -42,6 +46,15 @@ def read_llama(config: Config) -> Model:
         check_multiple(config, shape)  # transformers demands it even then
     bias = config.flag("attention_bias", False)
     attention = _attention(shape, read_head_dim(config, shape), qkv_bias=bias, out_bias=bias)
+    windows = read_uniform_window(config, shape.num_layers, None)
+    return _dense(config, shape, attention, windows, mlp_bias=config.flag("mlp_bias", False))
+
+
+def read_seed_oss(config: Config) -> Model:
+    """Seed-OSS: the biases of query, key and value are set apart from the output's."""
+    shape = read_shape(config, _SEED_OSS)
+    qkv_bias, out_bias = config.flag("attention_bias", True), config.flag("attention_out_bias", False)
+    attention = _attention(shape, read_head_dim(config, shape, 128), qkv_bias=qkv_bias, out_bias=out_bias)
     windows = read_uniform_window(config, shape.num_layers, None)
     return _dense(config, shape, attention, windows, mlp_bias=config.flag("mlp_bias", False))
 

@@ -10,7 +10,7 @@ from meshwright.spec.huggingface.features import LAYER_TYPES, note_layer_types
 from meshwright.spec.model import LARGEST_LAYERS
 from meshwright.spec.tables import LARGEST_SIZE
 
-__all__ = ["Defaults", "Shape", "read_head_dim", "read_layer_windows", "read_shape", "read_uniform_window"]
+__all__ = ["Defaults", "Shape", "check_multiple", "read_head_dim", "read_layer_windows", "read_shape", "read_uniform_window"]
 
 SILU = {"silu": "swiglu", "swish": "swiglu"}
 """Names of the activation inside a gated MLP that is planned."""
@@ -21,6 +21,7 @@ class Defaults:
     """What transformers 5.24 takes for a size that the config leaves out; None: as many kv heads as heads.
 
     null_kv_heads: whether num_key_value_heads may be null.
+    pad_token_id: a row of the embedding that is left at zero, which has to be there.
     """
 
     vocab_size: int
@@ -32,6 +33,7 @@ class Defaults:
     max_position_embeddings: int
     rms_norm_eps: float = 1e-6
     null_kv_heads: bool = False
+    pad_token_id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +66,13 @@ def read_shape(config: Config, defaults: Defaults) -> Shape:
         norm_eps=config.number("rms_norm_eps", defaults.rms_norm_eps, low=0.0, high=1.0),
         tied=config.flag("tie_word_embeddings", False),
     )
-    check_padding(config, shape.vocab_size)
+    _check_padding(config, shape.vocab_size, defaults.pad_token_id)
     return shape
 
 
-def check_padding(config: Config, vocab_size: int) -> None:
+def _check_padding(config: Config, vocab_size: int, default: int | None) -> None:
     """``pad_token_id`` is a row of the embedding, which torch counts from either end."""
-    pad = config.optional_size("pad_token_id", None, low=-LARGEST_SIZE)
+    pad = config.optional_size("pad_token_id", default, low=-LARGEST_SIZE)
     if pad is not None and not -vocab_size <= pad < vocab_size and config.sound("vocab_size"):
         config.note("pad_token_id", f"null, or a token from 0 to {vocab_size - 1}", problem="is not in the vocabulary")
 

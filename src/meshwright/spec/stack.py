@@ -60,7 +60,7 @@ STACKS: dict[str, Stack] = {
         Stack(name="torchtitan", saves=FUSED_SAVES, source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
         Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="eager PyTorch FSDP2"),
         Stack(name="deepspeed", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="DeepSpeed ZeRO, overlap_comm"),
-        Stack(name="meshwright", saves=FUSED_SAVES | {"routing_steps"}, hides_parameter_gather=False, source="this project's runtime"),
+        Stack(name="meshwright", saves=FUSED_SAVES, hides_parameter_gather=False, source="this project's runtime"),
         Stack(name="megatron-2021", saves=FUSED_SAVES | {"scores", "dropout_masks"}, attention_kernel="none", recomputes_whole_layer=True,
               hides_data_parallel=False, hides_parameter_gather=False, hides_context_parallel=False,
               source="Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198: no flash attention, gradient"

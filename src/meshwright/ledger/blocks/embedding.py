@@ -21,9 +21,7 @@ def forward(w: Writer) -> None:
         w.move("forward", names.EMBEDDING, held, s.tensor(f"B/dp, S/{s.stream_axes}, D"), layout.tp,
                why="a token's row is on one tp rank: the sum brings it to all")  # fmt: skip
     if s.model.positions == "learned":
-        stream = s.tensor(f"B/dp, S/{s.stream_axes}, D")
-        w.memory("forward", names.POSITIONS, stream, stream, 2 * s.bytes(stream), s.bytes(stream), why="each token's row of learned positions",
-                 saves=(("token_ids", s.stream_tokens // layout.mb * 8), ("dropout_masks", s.stream_tokens * D)))  # fmt: skip
+        norm.residual(w, names.POSITIONS)
     if s.model.embedding_norm:
         norm.forward(w, names.EMBEDDING_NORM)
 

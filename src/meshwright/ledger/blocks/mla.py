@@ -32,9 +32,9 @@ def project(w: Writer) -> None:
     _latent_norm(w, names.KV_LATENT_NORM, mla.kv_lora_rank)
     pairs.enter(w, names.Q_UP, "C")
     q, kv = s.tensor("B/dp, S/cp, QH/tp"), s.tensor("B/dp, S/cp, KVH/tp")
-    joined = s.bytes(s.tensor(f"B/dp, S/{axes}, C"))
+    latents = s.bytes(s.tensor(f"B/dp, S/{axes}, Ckv")) + s.bytes(s.tensor(f"B/dp, S/{axes}, Cq")) * (mla.q_lora_rank is not None)
     w.matmul("forward", names.Q_UP, s.tensor("B/dp, S/cp, Cq"), q, s.tokens, s.local_shape(q)[2], mla.q_lora_rank or D,
-             saves=(("latent", joined),), why="column parallel: each tp rank computes its heads' queries")  # fmt: skip
+             saves=(("latent", latents),), why="column parallel: each tp rank computes its heads' queries")  # fmt: skip
     w.matmul("forward", names.KV_UP, s.tensor("B/dp, S/cp, Ckv"), kv, s.tokens, s.local_shape(kv)[2], mla.kv_lora_rank,
              saves=core.received_unrotated(s), why="column parallel: each tp rank computes its heads' keys and values")  # fmt: skip
 

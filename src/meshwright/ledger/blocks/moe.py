@@ -75,27 +75,15 @@ def _route(w: Writer) -> None:
     stream, logits = s.tensor(f"B/dp, S/{s.stream_axes}, D"), s.tensor(f"B/dp, S/{s.stream_axes}, E", dtype=s.stat)
     w.matmul("forward", names.ROUTER, stream, s.tensor(f"B/dp, S/{s.stream_axes}, E"), s.routed_tokens, moe.num_experts, D,
              saves=(("linear_input", s.bytes(stream)),), why="each rank scores the experts for the tokens of its stream")  # fmt: skip
-    choice = s.dispatched_rows * (8 + s.stat_bytes)
-    scores = s.bytes(logits) * (moe.score != "softmax_topk")
+    # of each copy its expert, its place when sorted by expert, its weight; of the balance loss its two sums
+    choice = s.dispatched_rows * (8 + 8 + s.stat_bytes) + 2 * moe.num_experts * s.stat_bytes * (moe.aux_loss_coefficient > 0)
     w.memory("forward", names.ROUTER, logits, logits, 2 * s.bytes(logits), s.bytes(logits),
-             saves=(("router_logits", scores), ("routing", choice), ("routing_steps", _routing_steps(s))), why="top k of the scores")  # fmt: skip
+             saves=(("router_logits", s.bytes(logits)), ("routing", choice)), why="top k of the scores")  # fmt: skip
     if moe.aux_loss_coefficient:
         for axis, ranks in (("cp", s.layout.cp), ("tp", s.layout.tp)) if s.layout.sp else (("cp", s.layout.cp),):
             w.collective("forward", names.ROUTER, "all_reduce", axis, ranks, 2 * moe.num_experts * s.stat_bytes,
                          s.tensor("2, E", axis, s.stat), s.tensor("2, E", dtype=s.stat),
                          why="the balance loss is of the whole micro-batch: loads and mean scores per expert")  # fmt: skip
-
-
-def _routing_steps(s: Sizes) -> Num:
-    """What routing by separate operations keeps beside the choice and its weights: the order of the copies by expert, and what the
-    weights were before they were scaled or normalised (with their sum); for the balance loss the scores' softmax and its two sums."""
-    moe = _moe(s)
-    steps = s.dispatched_rows * 8
-    if moe.aux_loss_coefficient:
-        steps = steps + (s.routed_tokens + 2) * moe.num_experts * s.stat_bytes
-    if moe.score == "softmax_topk":
-        return steps + s.dispatched_rows * s.stat_bytes
-    return steps + (s.dispatched_rows + s.routed_tokens) * s.stat_bytes * moe.norm_topk
 
 
 def _send(w: Writer, phase: Phase, name: str, why: str, counts: bool = False) -> None:

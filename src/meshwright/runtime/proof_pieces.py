@@ -6,26 +6,41 @@ any cut, and a cut that lost or doubled a row would show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from meshwright.mesh import Mesh
 from meshwright.runtime.cut import Holder, Place, local_part
+from meshwright.runtime.proof_job import Piece, ProofJob, RankResult, Whole
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.parameters import all_parameters
 from meshwright.spec.rules.tensor import padded_vocab
 
-if TYPE_CHECKING:
-    from meshwright.runtime.proof_job import Piece
-
 Array = Any
 
 
-class Layouts:
+def put_together(job: ProofJob, results: Sequence[RankResult]) -> Whole:
+    """See proof_job.assemble."""
+    places = EntryPlaces(job.model, job.layout)
+    by_step = [joined(places, {result.rank: result.gradients[step] for result in results}) for step in range(job.steps)]
+    weights, drift = joined(places, {result.rank: result.weights for result in results})
+    norms = [result.gradient_norms for result in results]
+    apart = max(max(step) - min(step) for step in zip(*norms, strict=True))
+    return Whole(
+        losses=tuple(sum(result.losses[step] for result in results) for step in range(job.steps)),
+        gradient_norms=norms[0],
+        gradients=tuple(gradients for gradients, _ in by_step),
+        weights=weights,
+        seed=job.seed,
+        drift=max(drift, apart, *(of_step for _, of_step in by_step)),
+    )
+
+
+class EntryPlaces:
     """Where the entries of every parameter are, on every rank."""
 
     def __init__(self, model: Model, layout: Layout) -> None:
@@ -49,7 +64,7 @@ class Layouts:
         return Holder(tp=place("tp"), ep=place("ep"), etp=place("etp"), padded_vocab=padded, vocab_cut=self.layout.vocab)
 
 
-def joined(places: Layouts, pieces: Mapping[int, Mapping[str, Piece]]) -> tuple[dict[str, Array], float]:
+def joined(places: EntryPlaces, pieces: Mapping[int, Mapping[str, Piece]]) -> tuple[dict[str, Array], float]:
     """Whole parameters by name from every rank's pieces, and the largest difference between two ranks' copies of an entry.
 
     Raises:

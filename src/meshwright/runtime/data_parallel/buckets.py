@@ -152,7 +152,7 @@ class Buckets:
             self._sum_kv_copies(bucket, part, gradients)
             packed = pack(gradients, part.shard.size, self._dtype).flatten()
             with scope.at(
-                phase="reduce", module=_module(bucket, part), micro_batch=self._micro_batch()
+                phase="reduce", module=_module(bucket, part), micro_batch=None if self._zero < 2 else scope.current().micro_batch
             ):
                 part.pending = start_all_reduce(packed, part.copies) if self._zero == 0 else start_reduce_scatter(packed, part.shard)
 
@@ -162,19 +162,18 @@ class Buckets:
         return torch.zeros_like(parameter, dtype=self._dtype) if found is None else found
 
     def _sum_kv_copies(self, bucket: _Bucket, part: _Part, gradients: list[Tensor]) -> None:
-        """Key and value rows of which several tp ranks hold copies, of a weight and perhaps its bias, by one all_reduce."""
+        """Of the projection's weight and bias, by one all_reduce."""
         kv = self._groups["kv"]
-        copies = [g[held.kv_first_row :] for held, g in zip(part.held, gradients, strict=True) if held.kv_first_row is not None]
-        if not copies or kv.group is None:
+        copies = [
+            gradient[held.kv_first_row :] for held, gradient in zip(part.held, gradients, strict=True) if held.kv_first_row is not None
+        ]
+        if kv.group is None or not copies:
             return
-        with scope.at(phase="reduce", module=f"{bucket.unit.name}.{names.QKV}", micro_batch=self._micro_batch()):
-            total = all_reduce(torch.cat([copy.flatten() for copy in copies]), kv)
-        for copy, summed in zip(copies, total.split([copy.numel() for copy in copies]), strict=True):
-            copy.copy_(summed.view_as(copy))
-
-    def _micro_batch(self) -> int | None:
-        """What a reduction belongs to: under zero=0 and 1 the step, though it leaves during the last backward."""
-        return None if self._zero < 2 else scope.current().micro_batch
+        micro_batch = None if self._zero < 2 else scope.current().micro_batch
+        with scope.at(phase="reduce", module=f"{bucket.unit.name}.{names.QKV}", micro_batch=micro_batch):
+            total = all_reduce(torch.cat([rows.flatten() for rows in copies]), kv)
+        for rows, summed in zip(copies, total.split([rows.numel() for rows in copies]), strict=True):
+            rows.copy_(summed.view_as(rows))
 
     def _make_bucket(self, unit: Unit) -> _Bucket:
         return _Bucket(unit=unit, parts=[self._make_part(unit, held) for held in unit.parts])

@@ -111,8 +111,8 @@ def test_ulysses_swaps_q_packed_kv_and_output_and_mirrors_them() -> None:
         (FWD, "attention.core", "all_to_all", "ulysses", kv, 1),
         (FWD, "attention.core", "all_to_all", "ulysses", q, 1),
         (BWD, "attention.core", "all_to_all", "ulysses", q, 1),
-        (BWD, "attention.core", "all_to_all", "ulysses", q, 1),
         (BWD, "attention.core", "all_to_all", "ulysses", kv, 1),
+        (BWD, "attention.core", "all_to_all", "ulysses", q, 1),
     ]
 
 
@@ -151,7 +151,7 @@ def test_usp_swaps_inside_and_passes_on_outside() -> None:
         *((FWD, *row) for row in [*swap_in, *exchange, ("all_to_all", "ulysses", q, 1)]),
         *((BWD, *row) for row in [("all_to_all", "ulysses", q, 1), *exchange]),
         (BWD, "send", "ring", chunk * 4, 2), (BWD, "recv", "ring", chunk * 4, 2),
-        *((BWD, *row) for row in swap_in),
+        *((BWD, *row) for row in reversed(swap_in)),
     ]  # fmt: skip
 
 
@@ -211,6 +211,7 @@ def test_experts_with_sp_gather_rows_over_etp() -> None:
     ]
     assert rows == [
         (FWD, "moe.dispatch", "all_to_all", "ep", 8 * E, 1),
+        (FWD, "moe.experts", "all_gather", "etp", 8 * E // 16 * 4, 1),  # counts, so that all pad to the longest part
         (FWD, "moe.dispatch", "all_to_all", "ep", copies, 1),
         (FWD, "moe.experts", "all_gather", "etp", 4 * copies, 1),
         (FWD, "moe.experts", "reduce_scatter", "etp", 4 * copies, 1),
@@ -264,7 +265,7 @@ def test_latents_travel_as_one_tensor() -> None:
         (FWD, "attention.q_up", "all_gather", "tp", latents, 1),
         (FWD, "attention.out", "reduce_scatter", "tp", whole, 1),
         (BWD, "attention.out", "all_gather", "tp", whole, 1),
-        (WGRAD, "attention.kv_up", "all_gather", "tp", latents, 1),
+        (WGRAD, "attention.q_up", "all_gather", "tp", latents, 1),
         (BWD, "attention.q_up", "reduce_scatter", "tp", latents, 1),
     ]
 

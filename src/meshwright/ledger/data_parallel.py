@@ -131,7 +131,7 @@ def _write(unit: Unit, s: Sizes, is_root: bool) -> None:
             unit.forward += gather
             each += again + ([] if variant == "local" else scatter)
             once += scatter if variant == "local" else []
-        once += _tensor_sum(unit, s) + _replicas(unit, s)
+        once += _tensor_sum(unit, s) + _replicas(unit, s)[::-1]  # FSDP2 takes the last of a unit's meshes first: the experts'
 
 
 def _dtype(s: Sizes, phase: Phase) -> str:

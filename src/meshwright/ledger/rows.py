@@ -24,7 +24,7 @@ class Row:
         phase: when; ``reduce`` is what happens between the last backward and the optimizer.
         name: module (spec/names.py). kind: how it is priced.
         before, after: the tensor that the row is about, as held and as wanted (collectives), or input and output.
-        op: the collective, None for compute. axis: the mesh axis it runs over.
+        op: the collective, None for compute. axis: the mesh axis it runs over. reduce_op: of a collective that reduces.
         ranks: size of its group. payload_bytes: DESIGN section 4.1.
         flops: of this rank, averaged over cp ranks where causal attention is uneven.
         imbalance: flops of the busiest rank / flops, which is what the others wait for.
@@ -53,6 +53,7 @@ class Row:
     times: Num = 1
     hidden_by: str = ""
     why: str = ""
+    reduce_op: str = "sum"
 
     @property
     def wire_bytes(self) -> Num:

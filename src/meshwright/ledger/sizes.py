@@ -6,6 +6,7 @@ serves both (DESIGN principle 2).
 
 from __future__ import annotations
 
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -74,6 +75,14 @@ class Sizes:
             self.expert_rows = self.dispatched_rows * layout.etp if layout.sp else self.dispatched_rows
             self.local_experts = moe.num_experts // layout.ep
 
+    def with_expert_rows(self, rows: int) -> Sizes:
+        """The same where the router has sent ``rows`` token copies to this rank's experts, and not a balanced share."""
+        other = copy(self)
+        other.expert_rows = rows
+        other._local = {**self._local, "X*etp": rows}
+        other._numels = {}
+        return other
+
     def _local_sizes(self) -> dict[str, Num]:
         """Local size of each dim as it is written in the notation."""
         model, layout, a, tp = self.model, self.layout, self.model.attention, self.layout.tp
@@ -101,6 +110,7 @@ class Sizes:
             moe, etp = model.moe, layout.etp
             sizes |= {
                 "E": moe.num_experts, "X": self.dispatched_rows, "X*etp/etp": self.dispatched_rows, "X*etp": self.expert_rows,
+                "E*etp/(ep,etp)": self.local_experts, "E*etp/ep": self.local_experts * etp,
                 "UFe/etp": up * (moe.expert_ffn_size // etp), "Fe/etp": moe.expert_ffn_size // etp,
                 "Fs/tp": moe.shared_ffn_size // tp, "UFs/tp": up * (moe.shared_ffn_size // tp),
             }  # fmt: skip

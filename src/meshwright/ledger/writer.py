@@ -85,7 +85,7 @@ class Writer:
 
     def collective(
         self, phase: Phase, name: str, op: str, axis: str, ranks: Num, payload_bytes: Num, before: Sharded | None = None,
-        after: Sharded | None = None, times: Num = 1, hidden_by: str = "", why: str = "",
+        after: Sharded | None = None, times: Num = 1, hidden_by: str = "", why: str = "", reduce_op: str = "sum",
     ) -> None:  # fmt: skip
         """A collective given by name, where no single tensor's sharding changes (counts, statistics, exchanges).
 
@@ -96,7 +96,7 @@ class Writer:
         kind: Kind = "p2p" if op in ("send", "recv") else "collective"
         self.rows.append(Row(
             phase, name, kind, before, after, op=op, axis=axis, ranks=ranks, payload_bytes=payload_bytes, times=times,
-            hidden_by=hidden_by, why=why,
+            hidden_by=hidden_by, why=why, reduce_op=reduce_op,
         ))  # fmt: skip
 
     def exchange(self, phase: Phase, name: str, axis: str, ranks: Num, tensor: Sharded, times: Num, hidden_by: str, why: str) -> None:

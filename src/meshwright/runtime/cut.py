@@ -31,12 +31,13 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Where a rank stands. padded_vocab: rows of the vocabulary after padding; None where it is not cut over tp."""
+    """Where a rank stands. padded_vocab: rows of the vocabulary after padding; None for none. vocab_cut: whether tp cuts them."""
 
     tp: Place = Place()
     ep: Place = Place()
     etp: Place = Place()
     padded_vocab: int | None = None
+    vocab_cut: bool = True
 
 
 def local_part(whole: Tensor, parameter: Parameter, model: Model, holder: Holder) -> Tensor:
@@ -53,7 +54,8 @@ def local_part(whole: Tensor, parameter: Parameter, model: Model, holder: Holder
         case "qkv":
             part = _qkv_rows(whole, model.attention, tp)
         case "vocab" if holder.padded_vocab is not None:
-            part = tp.of(F.pad(whole, (0, 0, 0, holder.padded_vocab - whole.shape[0])), 0)
+            padded = F.pad(whole, (0, 0, 0, holder.padded_vocab - whole.shape[0]))
+            part = tp.of(padded, 0) if holder.vocab_cut else padded
         case "expert_rows" | "expert_columns" | "expert_whole":
             part = _expert(whole, parameter, model, holder)
         case _:

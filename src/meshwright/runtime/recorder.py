@@ -208,18 +208,31 @@ def _work_of(result: Any) -> Work | None:
 
 
 def _fsdp_unit() -> tuple[str, str]:
-    """The name of the FSDP2 unit whose hook is running, and "reduce" if it reduces gradients; "", "" outside of any.
+    """What the FSDP2 unit whose hook is running holds, and "reduce" if it reduces gradients; "", "" outside of any.
 
-    FSDP2 gathers and reduces from hooks, which run outside of the modules' own scope; its parameter group knows the module.
+    FSDP2 gathers and reduces from hooks, which run outside of the modules' own scope; its parameter group knows the parameters. A unit with
+    parameters on two meshes has two groups, each of which is called by the module that all its parameters are in.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_filename.endswith("_fsdp_param_group.py"):
             group = frame.f_locals.get("self")
-            if group is not None and hasattr(group, "_module_fqn"):
-                return group._module_fqn or "root", "reduce" if frame.f_code.co_name == "post_backward" else ""
+            if group is not None and hasattr(group, "fsdp_params"):
+                module = _shared_module([param._param_fqn or "" for param in group.fsdp_params]) or group._module_fqn or "root"
+                return module, "reduce" if frame.f_code.co_name == "post_backward" else ""
         frame = frame.f_back
     return "", ""
+
+
+def _shared_module(parameters: Sequence[str]) -> str:
+    """``layers.2.moe.experts`` of its two matrices, ``layers.2`` of all that is in that layer."""
+    paths = [name.split(".")[:-1] for name in parameters]
+    shared = []
+    for parts in zip(*paths, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return ".".join(shared)
 
 
 def header(

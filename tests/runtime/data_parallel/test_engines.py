@@ -97,7 +97,7 @@ class Layer(nn.Module):
         qkv, norm = self.attention.qkv.weight, self.mlp.norm.weight
         first = N * H // tp.size
         if self.layout.zero >= 3:  # zero=0 to 2: the buckets sum the copies
-            qkv = sum_over_copies(qkv, first, self.groups["kv"])
+            (qkv,) = sum_over_copies([qkv], first, self.groups["kv"])
         q, k, v = column_linear(x * norm, qkv, None, tp, sp).split((first, H, H), -1)
         x = x + row_linear(mix(q, k, v), self.attention.out.weight, None, tp, sp)
         hidden = column_linear(x * norm, self.mlp.gate_up.weight, None, tp, sp).relu()

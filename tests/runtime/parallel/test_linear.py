@@ -131,7 +131,7 @@ def copies_of_kv_heads() -> list:
     rank = groups["tp"].place
 
     def forward():
-        return (sum_over_copies(weight, 2, kv) * (rank + 1)).sum()
+        return (sum_over_copies([weight], 2, kv)[0] * (rank + 1)).sum()
 
     _, events = recorded(groups, forward)
     expected = torch.full((5, 3), rank + 1.0, dtype=torch.float64)

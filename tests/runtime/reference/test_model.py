@@ -15,7 +15,7 @@ from meshwright.runtime.reference.loss import IGNORE_INDEX, shifted_labels, toke
 from meshwright.runtime.reference.model import forward, loss
 from meshwright.runtime.reference.moe import smallest_margin
 from runtime.reference.families import FAMILIES, Family
-from runtime.reference.transformers_float64 import casts, transformers_model
+from runtime.reference.transformers_float64 import balance_by_layer, casts, transformers_model
 
 BATCH, LENGTH = 2, 23
 
@@ -47,12 +47,16 @@ def _theirs(family: Family, weights: dict[str, Tensor], without_float32: bool) -
     with casts(off=without_float32):
         model = transformers_model(family, weights, without_float32)
         output = model(input_ids=tokens, labels=labels)
-        output.loss.backward()
+        value = output.loss
+        moe = family.model.moe
+        if moe is not None and moe.aux_loss_coefficient:
+            value = value - moe.aux_loss_coefficient * output.aux_loss + balance_by_layer(family, output.router_logits)
+        value.backward()
     state = model.state_dict()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert all(gradient is not None for gradient in gradients.values())
     buffers = {name: torch.zeros_like(tensor) for name, tensor in state.items() if name not in gradients}
-    return output.logits.detach(), output.loss.detach(), from_huggingface(family.model, buffers | gradients)
+    return output.logits.detach(), value.detach(), from_huggingface(family.model, buffers | gradients)
 
 
 def _errors(family: Family, without_float32: bool, floor: float) -> dict[str, float]:

@@ -68,7 +68,7 @@ def test_balanced_routing_costs_k_and_imbalance_more() -> None:
     statistics = balance_statistics(even, 4)
     assert statistics.tolist() == [[2] * 4, [1] * 4]
     assert balance_loss(statistics, rows=4).item() == 2
-    assert balance_loss(statistics + statistics, rows=8).item() == 2  # two layers, or two ranks
+    assert balance_loss(statistics + statistics, rows=8).item() == 2  # two ranks
     skewed = replace(even, logits=torch.tensor([[3.0, 0, 0, 0]] * 4), experts=torch.tensor([[0, 1]] * 4))
     assert balance_loss(balance_statistics(skewed, 4), rows=4).item() > 2.5
 

@@ -23,7 +23,7 @@ from meshwright.runtime.reference.train import (
     train_from_seed,
 )
 from runtime.reference.families import FAMILIES, Family
-from runtime.reference.transformers_float64 import casts, transformers_model
+from runtime.reference.transformers_float64 import balance_by_layer, casts, transformers_model
 
 BY_NAME = {family.name: family for family in FAMILIES}
 FLOAT64 = PRECISIONS["float64"]
@@ -59,8 +59,8 @@ def _theirs(
                 value = model.loss_function(
                     output.logits, None, family.model.vocab_size, num_items_in_batch=count, shift_labels=batch.labels
                 )
-                if getattr(output, "aux_loss", None) is not None:
-                    value = value + family.model.moe.aux_loss_coefficient * output.aux_loss / len(step)
+                if family.model.moe is not None:
+                    value = value + balance_by_layer(family, output.router_logits) / len(step)
                 value.backward()
                 total += value.item()
             losses.append(total)

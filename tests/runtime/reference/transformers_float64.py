@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from meshwright.runtime.reference.import_huggingface import to_huggingface
 from runtime.reference.families import Family
@@ -69,3 +70,11 @@ def _full_gelu(model: nn.Module) -> None:
     for module in list(model.modules()):
         if hasattr(module, "gelu_impl"):
             module.gelu_impl = nn.GELU(approximate="tanh")
+
+
+def balance_by_layer(family: Family, router_logits: Sequence[Tensor]) -> Tensor:
+    """transformers' balance loss of each layer by itself, summed and weighted; its models take all layers together."""
+    moe = family.model.moe
+    assert moe is not None
+    losses = [load_balancing_loss_func((logits,), moe.num_experts, moe.top_k) for logits in router_logits]
+    return moe.aux_loss_coefficient * torch.stack(losses).sum()

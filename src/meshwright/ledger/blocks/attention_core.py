@@ -83,8 +83,8 @@ def backward(w: Writer, window: int | None) -> None:
     if kind == "allgather":
         _scatter_gradients(w)
     if swaps:
-        _swap(w, "backward_input", "B/dp, S/ring, N/(tp,ulysses), H", "gradient of q", back=True)
         _swap_key_value(w, "backward_input", "gradients of k and v")
+        _swap(w, "backward_input", "B/dp, S/ring, N/(tp,ulysses), H", "gradient of q", back=True)
 
 
 def recompute(w: Writer, window: int | None) -> None:

@@ -42,7 +42,7 @@ def _statistics(w: Writer, T: Num) -> None:
     s = w.sizes
     one, two = "B/dp, S/cp", "2, B/dp, S/cp"
     w.collective("forward", names.LOSS, "all_reduce", "tp", s.layout.tp, T * s.stat_bytes, s.tensor(one, "tp", s.stat),
-                 s.tensor(one, dtype=s.stat), why="maximum of the logits over the whole vocabulary")  # fmt: skip
+                 s.tensor(one, dtype=s.stat), reduce_op="max", why="maximum of the logits over the whole vocabulary")  # fmt: skip
     w.collective("forward", names.LOSS, "all_reduce", "tp", s.layout.tp, 2 * T * s.stat_bytes, s.tensor(two, "tp", s.stat),
                  s.tensor(two, dtype=s.stat), why="sum of exponentials, and the target's logit, which one rank has")  # fmt: skip
 

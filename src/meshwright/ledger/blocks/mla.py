@@ -32,8 +32,9 @@ def project(w: Writer) -> None:
     _latent_norm(w, names.KV_LATENT_NORM, mla.kv_lora_rank)
     pairs.enter(w, names.Q_UP, "C")
     q, kv = s.tensor("B/dp, S/cp, QH/tp"), s.tensor("B/dp, S/cp, KVH/tp")
+    latents = s.bytes(s.tensor(f"B/dp, S/{axes}, Ckv")) + s.bytes(s.tensor(f"B/dp, S/{axes}, Cq")) * (mla.q_lora_rank is not None)
     w.matmul("forward", names.Q_UP, s.tensor("B/dp, S/cp, Cq"), q, s.tokens, s.local_shape(q)[2], mla.q_lora_rank or D,
-             why="column parallel: each tp rank computes its heads' queries")  # fmt: skip
+             saves=(("latent", latents),), why="column parallel: each tp rank computes its heads' queries")  # fmt: skip
     w.matmul("forward", names.KV_UP, s.tensor("B/dp, S/cp, Ckv"), kv, s.tokens, s.local_shape(kv)[2], mla.kv_lora_rank,
              saves=core.received_unrotated(s), why="column parallel: each tp rank computes its heads' keys and values")  # fmt: skip
 
@@ -45,7 +46,7 @@ def project_backward(w: Writer) -> None:
     assert mla is not None
     q, kv = s.tensor("B/dp, S/cp, QH/tp"), s.tensor("B/dp, S/cp, KVH/tp")
     w.linear_backward(names.KV_UP, s.tensor("B/dp, S/cp, Ckv"), kv, s.tokens, s.local_shape(kv)[2], mla.kv_lora_rank,
-                      between=lambda: pairs.regather(w, names.KV_UP, "C"))  # fmt: skip
+                      between=lambda: pairs.regather(w, names.Q_UP, "C"))  # fmt: skip
     w.linear_backward(names.Q_UP, s.tensor("B/dp, S/cp, Cq"), q, s.tokens, s.local_shape(q)[2], mla.q_lora_rank or D)
     pairs.enter_backward(w, names.Q_UP, "C")
     axes, stream = s.stream_axes, s.stream_tokens
@@ -62,7 +63,7 @@ def _latent_norm(w: Writer, name: str, width: int) -> None:
     size = s.stream_tokens * width * s.act_bytes
     tensor = s.tensor(f"B/dp, S/{s.stream_axes}, {'Cq' if name == names.Q_LATENT_NORM else 'Ckv'}")
     w.memory("forward", name, tensor, tensor, size, size, why="per-token norm of the latent",
-             saves=(("latent", 2 * size), ("norm_statistics", s.stream_tokens * s.stat_bytes)))  # fmt: skip
+             saves=(("latent", size), ("norm_statistics", s.stream_tokens * s.stat_bytes)))  # fmt: skip
 
 
 def _latent_norm_backward(w: Writer, name: str, width: int) -> None:

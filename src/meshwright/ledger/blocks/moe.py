@@ -75,7 +75,8 @@ def _route(w: Writer) -> None:
     stream, logits = s.tensor(f"B/dp, S/{s.stream_axes}, D"), s.tensor(f"B/dp, S/{s.stream_axes}, E", dtype=s.stat)
     w.matmul("forward", names.ROUTER, stream, s.tensor(f"B/dp, S/{s.stream_axes}, E"), s.routed_tokens, moe.num_experts, D,
              saves=(("linear_input", s.bytes(stream)),), why="each rank scores the experts for the tokens of its stream")  # fmt: skip
-    choice = s.dispatched_rows * (8 + s.stat_bytes)
+    # of each copy its expert, its place when sorted by expert, its weight; of the balance loss its two sums
+    choice = s.dispatched_rows * (8 + 8 + s.stat_bytes) + 2 * moe.num_experts * s.stat_bytes * (moe.aux_loss_coefficient > 0)
     w.memory("forward", names.ROUTER, logits, logits, 2 * s.bytes(logits), s.bytes(logits),
              saves=(("router_logits", s.bytes(logits)), ("routing", choice)), why="top k of the scores")  # fmt: skip
     if moe.aux_loss_coefficient:
@@ -94,6 +95,9 @@ def _send(w: Writer, phase: Phase, name: str, why: str, counts: bool = False) ->
     if counts:
         w.collective(phase, name, "all_to_all", "ep", s.layout.ep, 8 * _moe(s).num_experts, s.tensor("E", dtype="int64"),
                      s.tensor("E", dtype="int64"), why="how many copies each rank will receive for each of its experts")  # fmt: skip
+    if counts and s.layout.sp:
+        w.collective(phase, names.EXPERTS, "all_gather", "etp", s.layout.etp, 8 * s.local_experts * s.layout.etp, s.tensor("E*etp/(ep,etp)", dtype="int64"),
+                     s.tensor("E*etp/ep", dtype="int64"), why="parts of unequal length are gathered, padded to the longest")  # fmt: skip
     w.collective(phase, name, "all_to_all", "ep", s.layout.ep, size, rows, rows, why=why)
 
 

@@ -15,7 +15,7 @@ def forward(w: Writer) -> None:
     """Two norms and the projection, which every tp rank holds whole and applies to the tokens of its stream."""
     s = w.sizes
     D = s.model.hidden_size
-    norm.forward(w, names.MTP_NORM)
+    norm.forward(w, names.MTP_NORM, tag="head_input")  # the hidden state is kept already, as the head's input
     norm.forward(w, names.MTP_NORM)
     joined, stream = s.tensor(f"B/dp, S/{s.stream_axes}, 2D"), s.tensor(f"B/dp, S/{s.stream_axes}, D")
     w.matmul("forward", names.MTP_PROJECTION, joined, stream, s.stream_tokens, D, 2 * D, saves=(("linear_input", s.bytes(joined)),),

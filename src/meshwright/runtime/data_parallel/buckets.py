@@ -162,11 +162,18 @@ class Buckets:
         return torch.zeros_like(parameter, dtype=self._dtype) if found is None else found
 
     def _sum_kv_copies(self, bucket: _Bucket, part: _Part, gradients: list[Tensor]) -> None:
+        """Of the projection's weight and bias, by one all_reduce."""
         kv = self._groups["kv"]
-        for held, gradient in zip(part.held, gradients, strict=True):
-            if held.kv_first_row is not None and kv.group is not None:
-                with scope.at(phase="reduce", module=f"{bucket.unit.name}.{names.QKV}"):
-                    gradient[held.kv_first_row :] = all_reduce(gradient[held.kv_first_row :].clone(), kv)
+        copies = [
+            gradient[held.kv_first_row :] for held, gradient in zip(part.held, gradients, strict=True) if held.kv_first_row is not None
+        ]
+        if kv.group is None or not copies:
+            return
+        micro_batch = None if self._zero < 2 else scope.current().micro_batch
+        with scope.at(phase="reduce", module=f"{bucket.unit.name}.{names.QKV}", micro_batch=micro_batch):
+            total = all_reduce(torch.cat([rows.flatten() for rows in copies]), kv)
+        for rows, summed in zip(copies, total.split([rows.numel() for rows in copies]), strict=True):
+            rows.copy_(summed.view_as(rows))
 
     def _make_bucket(self, unit: Unit) -> _Bucket:
         return _Bucket(unit=unit, parts=[self._make_part(unit, held) for held in unit.parts])

@@ -21,6 +21,7 @@ from torch import Tensor
 from meshwright.runtime import scope
 from meshwright.runtime.groups import Axis
 from meshwright.runtime.parallel.comm import all_gather, all_to_all, copy_to, exchange_rows, gather_from, reduce_from, reduce_scatter_to
+from meshwright.spec import names
 
 scope.transparent(__file__)
 
@@ -83,9 +84,11 @@ def plan_dispatch(experts: Tensor, num_experts: int, axes: ExpertAxes, load: Loa
     flat = experts.flatten()
     order = flat.argsort(stable=True)
     counts = torch.bincount(flat, minlength=num_experts) if load is None else flat.new_zeros(num_experts)
-    by_source = exchange_rows(counts, axes.ep).view(axes.ep.size, -1)
+    with scope.in_module(names.DISPATCH):
+        by_source = exchange_rows(counts, axes.ep).view(axes.ep.size, -1)
     local = by_source.sum(0)
-    by_etp = all_gather(local, axes.etp).view(-1, local.shape[0]) if axes.gathers else local[None]
+    with scope.in_module(names.EXPERTS):
+        by_etp = all_gather(local, axes.etp).view(-1, local.shape[0]) if axes.gathers else local[None]
     if load is None:
         sent = tuple(counts.view(axes.ep.size, -1).sum(1).tolist())
         blocks, of_etp = _rows(by_source), _rows(by_etp)
@@ -110,12 +113,14 @@ def send_to_experts(x: Tensor, dispatch: Dispatch, axes: ExpertAxes) -> Tensor:
 
     Sends: all_to_all over ep; with etp and sp an all_gather over etp; backward the mirror, without sp an all_reduce over etp.
     """
-    rows = _Copies.apply(x, dispatch.order)
-    rows = all_to_all(rows, axes.ep, dispatch.sent, dispatch.received)
+    with scope.in_module(names.DISPATCH):
+        rows = _Copies.apply(x, dispatch.order)
+        rows = all_to_all(rows, axes.ep, dispatch.sent, dispatch.received)
     rows = _regroup(rows, dispatch.blocks)
-    if not axes.gathers:
-        return copy_to(rows, axes.etp)
-    rows = gather_from(_padded(rows, _longest(dispatch)), axes.etp, 0)
+    with scope.in_module(names.EXPERTS):
+        if not axes.gathers:
+            return copy_to(rows, axes.etp)
+        rows = gather_from(_padded(rows, _longest(dispatch)), axes.etp, 0)
     return _regroup(_without_padding(rows, dispatch), dispatch.by_etp)
 
 
@@ -124,13 +129,15 @@ def bring_back(rows: Tensor, dispatch: Dispatch, axes: ExpertAxes) -> Tensor:
 
     Sends: with sp a reduce_scatter over etp, else an all_reduce; all_to_all over ep; backward the mirror.
     """
-    if axes.gathers:
-        parts = _ungroup(rows, dispatch.by_etp).split(list(map(sum, dispatch.by_etp)))
-        rows = torch.cat([_padded(part, _longest(dispatch)) for part in parts])
-        rows = reduce_scatter_to(rows, axes.etp, 0)[: sum(dispatch.by_etp[axes.etp.place])]
-    else:
-        rows = reduce_from(rows, axes.etp)
-    return all_to_all(_ungroup(rows, dispatch.blocks), axes.ep, dispatch.received, dispatch.sent)
+    with scope.in_module(names.EXPERTS):
+        if axes.gathers:
+            parts = _ungroup(rows, dispatch.by_etp).split(list(map(sum, dispatch.by_etp)))
+            rows = torch.cat([_padded(part, _longest(dispatch)) for part in parts])
+            rows = reduce_scatter_to(rows, axes.etp, 0)[: sum(dispatch.by_etp[axes.etp.place])]
+        else:
+            rows = reduce_from(rows, axes.etp)
+    with scope.in_module(names.COMBINE):
+        return all_to_all(_ungroup(rows, dispatch.blocks), axes.ep, dispatch.received, dispatch.sent)
 
 
 def combine(copies: Tensor, weights: Tensor, dispatch: Dispatch) -> Tensor:

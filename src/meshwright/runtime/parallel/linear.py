@@ -11,6 +11,7 @@ What they keep for the backward is their input as it came in, hence with sp the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -103,24 +104,28 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: boo
 
 class _SumCopies(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, first_row: int, kv: Axis) -> Tensor:
+    def forward(ctx: Any, first_row: int, kv: Axis, *parameters: Tensor) -> tuple[Tensor, ...]:
         ctx.origin, ctx.first_row, ctx.kv = scope.origin(), first_row, kv
-        return weight.view_as(weight)
+        return tuple(parameter.view_as(parameter) for parameter in parameters)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        grad = grad.clone()
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grads = tuple(grad.clone() for grad in grads)
+        copies = [grad[ctx.first_row :] for grad in grads]
         with scope.back_at(ctx.origin, "reduce"):
-            grad[ctx.first_row :] = all_reduce(grad[ctx.first_row :].clone(), ctx.kv)
-        return grad, None, None
+            total = all_reduce(torch.cat([copy.flatten() for copy in copies]), ctx.kv)
+        for copy, part in zip(copies, total.split([copy.numel() for copy in copies]), strict=True):
+            copy.copy_(part.view_as(copy))
+        return None, None, *grads
 
 
-def sum_over_copies(weight: Tensor, first_row: int, kv: Axis) -> Tensor:
-    """Key and value rows (from ``first_row`` on) that several tp ranks hold copies of: their gradients are summed in each backward.
+def sum_over_copies(parameters: Sequence[Tensor], first_row: int, kv: Axis) -> tuple[Tensor, ...]:
+    """Key and value rows (from ``first_row`` on) that several tp ranks hold copies of, of a weight and perhaps its bias: their gradients
+    are summed in each backward, by one all_reduce.
 
     For zero=2 and 3, whose gradients leave after every micro-batch; zero=0 and 1 sum once per step (data_parallel).
     """
     if kv.group is None:
-        return weight
-    result: Tensor = _SumCopies.apply(weight, first_row, kv)
+        return tuple(parameters)
+    result: tuple[Tensor, ...] = _SumCopies.apply(first_row, kv, *parameters)
     return result

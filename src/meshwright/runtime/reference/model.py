@@ -102,7 +102,9 @@ def loss(
 
 
 def auxiliary_loss(model: Model, output: Output) -> Tensor:
-    """The balance loss over all MoE decoder layers of one micro-batch.
+    """The balance losses of all MoE layers of one micro-batch, summed: each layer for itself, as the Switch Transformer and Megatron-LM do.
+
+    (transformers multiplies means over all layers together, which no layer could know before the last.)
 
     Raises:
         InputError: for a sigmoid router, whose mean probabilities have no agreed meaning (DeepSeek-V3's own loss is another one).
@@ -111,9 +113,8 @@ def auxiliary_loss(model: Model, output: Output) -> Tensor:
     if model.moe.score == "sigmoid":
         legal, hint = "0 with moe.score = sigmoid", "moe.selection_bias keeps such experts' loads even"
         raise InputError([Mistake(model.source or model.name, "moe.aux_loss_coefficient", model.moe.aux_loss_coefficient, legal, hint)])
-    routings = [routing for index, routing in output.routings.items() if index < model.num_layers]
-    statistics = sum(balance_statistics(routing, model.moe.num_experts) for routing in routings)
-    return balance_loss(statistics, sum(len(routing.logits) for routing in routings))
+    losses = [balance_loss(balance_statistics(r, model.moe.num_experts), len(r.logits)) for r in output.routings.values()]
+    return torch.stack(losses).sum()
 
 
 def embed(context: Context, weights: Weights, tokens: Tensor) -> Tensor:

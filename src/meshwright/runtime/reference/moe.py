@@ -81,20 +81,34 @@ def route(x: Tensor, weights: Weights, moe: Moe) -> Routing:
     """
     bias = weights.get(f"{names.ROUTER}.bias")
     logits = F.linear(widened(x), widened(weights[f"{names.ROUTER}.weight"]), None if bias is None else widened(bias))
-    if moe.score == "softmax_topk":
-        chosen, experts = logits.topk(moe.top_k, dim=-1)
-        return Routing(logits, experts, chosen.softmax(dim=-1) * moe.routed_scale, logits.detach())
-    scores = logits.sigmoid() if moe.score == "sigmoid" else logits.softmax(dim=-1)
+    experts, choice, groups = choose(logits, weights, moe)
+    return Routing(logits, experts, chosen_weights(logits, experts, moe), choice, groups)
+
+
+def choose(logits: Tensor, weights: Weights, moe: Moe) -> tuple[Tensor, Tensor, Tensor | None]:
+    """``experts``, ``choice`` and ``groups`` of Routing; nothing of it has a gradient."""
     with torch.no_grad():
-        choice = scores
+        if moe.score == "softmax_topk":
+            return logits.topk(moe.top_k, dim=-1).indices, logits.detach(), None
+        choice = _scores(logits, moe)
         if moe.selection_bias:
             choice = choice + weights[f"{names.ROUTER}.selection_bias"]
         choice, groups = _keep_best_groups(choice, moe)
-        experts = choice.topk(moe.top_k, dim=-1).indices
-    chosen = scores.gather(-1, experts)
+        return choice.topk(moe.top_k, dim=-1).indices, choice, groups
+
+
+def chosen_weights(logits: Tensor, experts: Tensor, moe: Moe) -> Tensor:
+    """[T, k]: the weights of the chosen experts' outputs, from logits [T, E]."""
+    if moe.score == "softmax_topk":
+        return logits.gather(-1, experts).softmax(dim=-1) * moe.routed_scale
+    chosen = _scores(logits, moe).gather(-1, experts)
     if moe.norm_topk:
         chosen = chosen / (chosen.sum(dim=-1, keepdim=True) + _NORM_GUARD[moe.score])
-    return Routing(logits, experts, chosen * moe.routed_scale, choice.detach(), groups)
+    return chosen * moe.routed_scale
+
+
+def _scores(logits: Tensor, moe: Moe) -> Tensor:
+    return logits.sigmoid() if moe.score == "sigmoid" else logits.softmax(dim=-1)
 
 
 _NORM_GUARD = {"sigmoid": 1e-20, "softmax": 0.0}
@@ -140,7 +154,7 @@ def tokens_per_expert(experts: Tensor, num_experts: int) -> Tensor:
 
 
 def balance_statistics(routing: Routing, num_experts: int) -> Tensor:
-    """[2, E]: tokens per expert, and the sum over tokens of the router's softmax. Sums over ranks and layers are again statistics."""
+    """[2, E]: tokens per expert, and the sum over tokens of the router's softmax. Sums over ranks are again statistics."""
     counts = tokens_per_expert(routing.experts, num_experts).to(routing.logits.dtype)
     return torch.stack((counts, routing.logits.softmax(dim=-1).sum(dim=0)))
 
@@ -149,8 +163,7 @@ def balance_loss(statistics: Tensor, rows: int) -> Tensor:
     """E sum_e f_e P_e (Switch Transformer, arXiv 2101.03961, equations 4-6, with f counted over all k choices).
 
     Args:
-        statistics: [2, E], summed over all MoE layers: transformers multiplies means over layers, not layer by layer.
-        rows: tokens times layers that went into the sums.
+        statistics: [2, E] of one layer. rows: tokens that went into the sums.
     """
     counts, probabilities = statistics / rows
     return counts.shape[0] * (counts * probabilities).sum()

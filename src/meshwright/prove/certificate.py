@@ -1,0 +1,162 @@
+"""The certificate of a proof: what was run, what was compared, the worst figures, the verdict; as JSON and as one screen of text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshwright.diff.mismatch import Mismatch, by_rank
+
+SCHEMA = "meshwright.certificate/1"
+SHOWN = 8
+"""Mismatches on the screen; the JSON has MOST_MISMATCHES of them."""
+MOST_MISMATCHES = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes that each block's forward leaves for its backward: blocks compared, and (rank, block, predicted, measured) where they differ."""
+
+    compared: int
+    mismatches: tuple[tuple[int, str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The outcome of one proof.
+
+    Attributes:
+        dtype: what computed. bound: the largest error that passes. ranks: processes that ran.
+        model, layout, seq, batch, steps, seed: what was run, after scaling; plan_layout: the plan's own.
+        scaled: what was changed to fit the machine; lost: what the plan exercises and the run did not.
+        max_loss_error, max_grad_error, max_weight_error, max_norm_error: DESIGN's definitions; None where the run did not get there.
+        worst: where the worst gradient and weight errors are. drift: largest difference between copies on different ranks.
+        predicted, recorded: events over all ranks; mismatches: first divergence first.
+        disagreements: of ranks among each other, from the cross-check.
+        failures: what ended the run, first cause first. problems: whatever else is wrong.
+    """
+
+    plan_hash: str
+    versions: dict[str, str]
+    dtype: str
+    bound: float
+    ranks: int
+    model: str
+    layout: str
+    plan_layout: str
+    seq: int
+    batch: int
+    steps: int
+    seed: int | None
+    scaled: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    max_loss_error: float | None = None
+    max_grad_error: float | None = None
+    max_weight_error: float | None = None
+    max_norm_error: float | None = None
+    worst: tuple[str, ...] = ()
+    drift: float | None = None
+    predicted: int = 0
+    recorded: int = 0
+    mismatches: tuple[Mismatch, ...] = ()
+    disagreements: tuple[str, ...] = ()
+    memory: Memory | None = None
+    failures: tuple[dict[str, Any], ...] = ()
+    problems: tuple[str, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def worst_error(self) -> float | None:
+        """The largest of all figures that were compared, None if none was."""
+        errors = [self.max_loss_error, self.max_grad_error, self.max_weight_error, self.max_norm_error, self.drift]
+        known = [error for error in errors if error is not None]
+        return max(known, default=None)
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was compared and nothing differs."""
+        numbers = (self.max_loss_error, self.max_grad_error, self.max_weight_error, self.max_norm_error)
+        complete = None not in numbers and self.predicted == self.recorded
+        close = complete and self.worst_error is not None and self.worst_error <= self.bound
+        wrong = self.mismatches or self.disagreements or self.failures or self.problems or (self.memory and self.memory.mismatches)
+        return close and not wrong
+
+    def as_json(self) -> dict[str, Any]:
+        """DESIGN section 7's keys, and what else there is to know."""
+        memory = None if self.memory is None else {"compared": self.memory.compared, "mismatches": [list(m) for m in self.memory.mismatches]}
+        return {
+            "schema": SCHEMA, "verdict": "pass" if self.passed else "fail", "dtype": self.dtype, "ranks": self.ranks, "layout": self.layout,
+            "scaled": list(self.scaled), "lost": list(self.lost), "max_loss_error": _finite(self.max_loss_error),
+            "max_grad_error": _finite(self.max_grad_error), "max_weight_error": _finite(self.max_weight_error),
+            "max_norm_error": _finite(self.max_norm_error), "bound": self.bound, "worst": list(self.worst), "drift": _finite(self.drift),
+            "collectives": {
+                "predicted": self.predicted, "recorded": self.recorded, "mismatch_count": len(self.mismatches),
+                "mismatches": [mismatch.as_json() for mismatch in self.mismatches[:MOST_MISMATCHES]],
+            },
+            "disagreements": list(self.disagreements), "memory": memory, "failures": list(self.failures), "problems": list(self.problems),
+            "plan_hash": self.plan_hash, "plan_layout": self.plan_layout, "model": self.model, "seq": self.seq, "batch": self.batch,
+            "steps": self.steps, "seed": self.seed, "versions": self.versions, "seconds": self.seconds, "notes": list(self.notes),
+        }  # fmt: skip
+
+    def text(self) -> str:
+        """One screen."""
+        head = f"proof {'PASSED' if self.passed else 'FAILED'}: {self.model}, {self.layout}"
+        lines = [head, f"  plan      {self.plan_layout}  {self.plan_hash}"]
+        if self.scaled:
+            lines += _wrapped("  scaled    ", ", ".join(self.scaled))
+        if self.lost:
+            lines += _wrapped("  not shown ", "; ".join(self.lost))
+        lines.append(f"  run       {self.ranks} ranks, {self.steps} steps of {self.batch} sequences of {self.seq} tokens, {self.dtype},"
+                     f" {self.seconds:.1f} s")  # fmt: skip
+        lines += self._number_lines() + self._traffic_lines() + self._memory_lines()
+        lines += [f"  ranks disagree: {text}" for text in self.disagreements[:SHOWN]]
+        lines += [f"  {line}" for problem in self.problems for line in problem.splitlines()] + self._stack_lines()
+        lines += [f"  note      {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _number_lines(self) -> list[str]:
+        if self.max_loss_error is None:
+            return ["  numbers   not compared"]
+        figures = {"loss": self.max_loss_error, "gradients": self.max_grad_error, "weights": self.max_weight_error, "norm": self.max_norm_error,
+                   "copies": self.drift}  # fmt: skip
+        text = ", ".join(f"{name} {error:.1e}" for name, error in figures.items() if error is not None)
+        lines = [f"  numbers   largest errors: {text}; bound {self.bound:.0e}"]
+        if not self.passed:
+            lines += [f"            worst: {where}" for where in self.worst]
+        return lines
+
+    def _traffic_lines(self) -> list[str]:
+        lines = [f"  traffic   {self.predicted:,} collectives predicted, {self.recorded:,} recorded, {len(self.mismatches):,} mismatches"]
+        told = by_rank(self.mismatches)
+        lines += [f"    {line}" for line in told[:SHOWN]]
+        if len(told) > SHOWN:
+            lines.append(f"    ... and {len(told) - SHOWN:,} more (--json lists them)")
+        return lines
+
+    def _stack_lines(self) -> list[str]:
+        """The end of the stack of the rank that failed first; the JSON has all of all ranks."""
+        if not self.failures or not self.failures[0].get("stack"):
+            return []
+        stack = self.failures[0]["stack"].rstrip().splitlines()
+        return [f"    {line}" for line in (["..."] if len(stack) > SHOWN else []) + stack[-SHOWN:]]
+
+    def _memory_lines(self) -> list[str]:
+        if self.memory is None:
+            return []
+        lines = [f"  memory    {self.memory.compared} blocks' saved bytes compared, {len(self.memory.mismatches)} differ"]
+        lines += [f"    rank {rank}, {block}: predicted {predicted:,}, measured {measured:,}"
+                  for rank, block, predicted, measured in self.memory.mismatches[:SHOWN]]  # fmt: skip
+        return lines
+
+
+def _finite(value: float | None) -> float | str | None:
+    """JSON has no infinity; it is told as a text."""
+    return value if value is None or math.isfinite(value) else "infinite"
+
+
+def _wrapped(head: str, text: str, width: int = 118) -> list[str]:
+    from textwrap import wrap
+
+    return wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))

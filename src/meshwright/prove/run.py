@@ -1,0 +1,167 @@
+"""One proof from plan to certificate: scale, run on processes, compare numbers, traffic and memory."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meshwright import __version__
+from meshwright.diff.traffic import Traffic, compare_traffic
+from meshwright.errors import InputError, Mistake
+from meshwright.ledger.build import Ledger, build
+from meshwright.ledger.expected import expected_events
+from meshwright.prove.certificate import Certificate, Memory
+from meshwright.prove.compare import BOUNDS, Errors, Numbers, compare_numbers, read_numbers
+from meshwright.prove.program import ProofProgram, require_torch
+from meshwright.prove.saved import compare_saved
+from meshwright.prove.scale import Scaled, scale
+from meshwright.recording.crosscheck import cross_check
+from meshwright.recording.read import Recording, read_recordings
+from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
+from meshwright.spec.rules import check
+from meshwright.spec.stack import STACKS
+from meshwright.spec.workload import PRECISIONS, Training
+
+DTYPES = tuple(BOUNDS)
+DEFAULT_RANKS = 8
+DEFAULT_STEPS = 3
+TIMEOUT_S = 300.0
+"""Of one run on all ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is to be proved, and how.
+
+    Attributes:
+        ranks: processes that may be started. dtype: what computes: numbers are exact in float64, statistical else.
+        dropout: rate. folder: keeps the recordings; None for a temporary one.
+    """
+
+    model: Model
+    workload: Training
+    layout: Layout
+    ranks: int = DEFAULT_RANKS
+    dtype: str = "float64"
+    steps: int = DEFAULT_STEPS
+    seed: int = 0
+    dropout: float = 0.0
+    plan_hash: str = ""
+    folder: Path | None = None
+    timeout_s: float = TIMEOUT_S
+
+
+def prove(question: Question, program: ProofProgram | None = None) -> Certificate:
+    """Run the proof.
+
+    Args:
+        program: a warm one; else one is started and ended here.
+
+    Raises:
+        InputError: torch is missing, the layout is illegal or cannot be scaled to the ranks, or the runtime refuses it.
+    """
+    require_torch()
+    check(question.model, question.workload, question.layout)
+    scaled = scale(question.model, question.workload, question.layout, question.ranks)
+    if scaled.layout.pp > 1:
+        raise InputError([Mistake("--layout", "pp", scaled.layout.pp, "1", problem="cannot be proved by this version: pipelines do not run yet")])
+    with tempfile.TemporaryDirectory(prefix="meshwright_proof_") as temporary:
+        folder = Path(temporary)
+        began = time.monotonic()
+        answer = _run(question, scaled, folder, program)
+        if answer["status"] == "refused":
+            raise InputError([Mistake(**mistake) for mistake in answer["mistakes"]])
+        return _judge(question, scaled, folder, answer, time.monotonic() - began)
+
+
+def precision_name(dtype: str, layout: Layout, asked: str | None) -> str:
+    """The recipe that computes in ``dtype``: for bf16 the plan's own, or the layout's default."""
+    if dtype != "bf16":
+        return dtype
+    if asked in PRECISIONS and PRECISIONS[asked].activation == "bf16" and asked != "fp8":
+        return str(asked)
+    return "fsdp" if layout.zero == 3 else "bf16"
+
+
+def _run(question: Question, scaled: Scaled, folder: Path, program: ProofProgram | None) -> dict[str, Any]:
+    request = {
+        "model": scaled.model, "workload": scaled.workload, "layout": scaled.layout, "seed": question.seed, "steps": question.steps,
+        "precision": precision_name(question.dtype, scaled.layout, question.workload.precision), "dropout": question.dropout,
+        "recording": str(_recording_folder(question, folder)), "plan_hash": question.plan_hash,
+    }  # fmt: skip
+    if program is not None:
+        return program.run(folder, request, question.timeout_s)
+    with ProofProgram() as own:
+        return own.run(folder, request, question.timeout_s)
+
+
+def _recording_folder(question: Question, folder: Path) -> Path:
+    return question.folder or folder / "recording"
+
+
+def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, Any], seconds: float) -> Certificate:
+    """Compare whatever the run has left."""
+    ran = answer["status"] == "ran"
+    reference = read_numbers(folder / "reference.npz") if (folder / "reference.npz").exists() else None
+    errors = compare_numbers(read_numbers(folder / "parallel.npz"), reference) if ran and reference else None
+    ledger = ledger_of(question, scaled)
+    recordings = _recordings(_recording_folder(question, folder))
+    traffic = _traffic(question, ledger, recordings, reference, finished=ran)
+    problems = [] if ran else [answer["message"].partition("\n  stack of")[0]]
+    return Certificate(
+        plan_hash=question.plan_hash, versions=_versions(answer), dtype=question.dtype, bound=BOUNDS[question.dtype],
+        ranks=scaled.layout.world_size, model=question.model.name, layout=str(scaled.layout), plan_layout=str(question.layout),
+        seq=scaled.workload.seq, batch=scaled.workload.batch, steps=question.steps, seed=answer.get("seed"),
+        scaled=scaled.changes, lost=scaled.lost, **_figures(errors, answer), predicted=traffic.predicted, recorded=traffic.recorded,
+        mismatches=traffic.mismatches, disagreements=tuple(found.message for found in cross_check(recordings)),
+        memory=_memory(ledger, answer, reference),
+        failures=tuple(answer.get("failures", ())), problems=tuple(problems) + (errors.problems if errors else ()), seconds=seconds,
+    )  # fmt: skip
+
+
+def ledger_of(question: Question, scaled: Scaled) -> Ledger:
+    """The ledger of what is run."""
+    name = precision_name(question.dtype, scaled.layout, question.workload.precision)
+    return build(scaled.model, scaled.workload, scaled.layout, STACKS["meshwright"], PRECISIONS[name])
+
+
+def _traffic(question: Question, ledger: Ledger, recordings: list[Recording], reference: Numbers | None, finished: bool) -> Traffic:
+    if reference is None:
+        return Traffic(predicted=0, recorded=0, mismatches=())
+    ranks = range(ledger.layout.world_size)
+    expected = {rank: expected_events(ledger, rank, question.steps, reference.loads) for rank in ranks}
+    return compare_traffic(expected, recordings, finished)
+
+
+def _memory(ledger: Ledger, answer: dict[str, Any], reference: Numbers | None) -> Memory | None:
+    if answer["status"] != "ran" or reference is None:
+        return None
+    return compare_saved(ledger, answer["saved_bytes"], None if reference.loads is None else reference.loads[0][0])
+
+
+def _recordings(folder: Path) -> list[Recording]:
+    """None where no rank got as far as its header."""
+    return read_recordings(folder) if any(folder.glob("*.jsonl")) else []
+
+
+def _figures(errors: Errors | None, answer: dict[str, Any]) -> dict[str, Any]:
+    if errors is None:
+        return {}
+    worst = []
+    if errors.worst_gradient:
+        worst.append(f"gradient of {errors.worst_gradient[1]} in step {errors.worst_gradient[0]}: {errors.gradient:.2e}")
+    if errors.worst_weight:
+        worst.append(f"weight {errors.worst_weight}: {errors.weight:.2e}")
+    return {
+        "max_loss_error": errors.loss, "max_grad_error": errors.gradient, "max_weight_error": errors.weight, "max_norm_error": errors.norm,
+        "worst": tuple(worst), "drift": answer["drift"],
+    }  # fmt: skip
+
+
+def _versions(answer: dict[str, Any]) -> dict[str, str]:
+    return {"meshwright": __version__, "python": platform.python_version(), **answer.get("versions", {})}

@@ -1,0 +1,46 @@
+"""RMSNorm and LayerNorm that keep their input and their statistics, nothing else: one number per token, two for LayerNorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from meshwright.runtime.reference.norm import layer_norm, widened
+from meshwright.runtime.reference.weights import Weights
+from meshwright.spec.model import Model
+
+
+class _RmsNorm(torch.autograd.Function):
+    """y = w x r with r = 1 / sqrt(mean(x^2) + eps): dx = r (g - x r mean(g x r)) with g = w dy (arXiv 1910.07467, section 4)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        wide = widened(x)
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        ctx.save_for_backward(x, weight, scale)
+        return weight * (wide * scale).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, weight, scale = ctx.saved_tensors
+        normed = widened(x) * scale
+        grad_weight = (grad * normed.to(x.dtype)).flatten(0, -2).sum(0)
+        of_normed = widened(grad * weight)
+        grad_x = scale * (of_normed - normed * (of_normed * normed).mean(-1, keepdim=True))
+        return grad_x.to(x.dtype), grad_weight, None
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Over the last dim; weight [its size]. Keeps x and [..., 1] in float32 at least."""
+    result: Tensor = _RmsNorm.apply(x, weight, eps)
+    return result
+
+
+def norm(x: Tensor, weights: Weights, module: str, model: Model) -> Tensor:
+    """The model's kind of norm over the last dim of x [..., D], with the parameters of one module."""
+    weight = weights[f"{module}.weight"]
+    if model.norm == "rmsnorm":
+        return rms_norm(x, weight, model.norm_eps)
+    return layer_norm(x, weight, weights[f"{module}.bias"], model.norm_eps)

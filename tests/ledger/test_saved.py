@@ -115,8 +115,8 @@ def test_selective_recompute_keeps_q_k_v_and_the_core_output() -> None:
 
 @pytest.mark.parametrize("sp", [False, True])
 def test_experts_keep_their_rows(sp: bool) -> None:
-    """top_k copies of each token: input, gate and up, down's input, output (2 bytes); the router its input and fp32 scores, 12 bytes of
-    choice per copy. With sp an etp rank works on the rows of the whole etp group, and 1/etp of the channels."""
+    """top_k copies of each token: input, gate and up, down's input, output (2 bytes); the router its input and fp32 scores, 20 bytes of
+    choice per copy (expert, place, weight), and the two sums of the balance loss. With sp an etp rank works on the rows of the whole etp group, and 1/etp of the channels."""
     model, tokens, t = SMALL_EXPERTS, 2048, 2
     stack = without_statistics(STACKS["megatron"])
     layout = parse_layout(f"tp={t} {'sp' if sp else ''} mb=1")
@@ -126,7 +126,7 @@ def test_experts_keep_their_rows(sp: bool) -> None:
         rows[row.name] += row.saved_bytes
     stream = tokens // t if sp else tokens
     copies, worked = stream * 2, stream * 2 * (t if sp else 1)
-    assert rows["moe.router"] == stream * 96 * 2 + stream * 24 * 4 + copies * 12
+    assert rows["moe.router"] == stream * 96 * 2 + stream * 24 * 4 + copies * 20 + 2 * 24 * 4
     assert rows["moe.experts"] == worked * 2 * (96 + 2 * 48 // t + 48 // t)
     assert rows["moe.combine"] == copies * 96 * 2
 
@@ -134,8 +134,9 @@ def test_experts_keep_their_rows(sp: bool) -> None:
 def test_latents_are_kept_before_and_after_their_norms() -> None:
     block = block_of("tp=2 sp mb=1", SMALL_LATENT, without_statistics(STACKS["megatron"]))
     kept = {row.name: row.saved_bytes for row in block.forward}
-    assert kept["attention.q_latent_norm"] == 2 * 2 * (2048 // 2) * 40
-    assert kept["attention.kv_latent_norm"] == 2 * 2 * (2048 // 2) * 20
+    assert kept["attention.q_latent_norm"] == 2 * (2048 // 2) * 40
+    assert kept["attention.kv_latent_norm"] == 2 * (2048 // 2) * 20
+    assert kept["attention.q_up"] == 2 * (2048 // 2) * (40 + 20 + 8)  # both latents, normalised, with the rotary key
     assert kept["attention.rope"] == 2 * 2048 * 12 * (24 + 24 + 12)  # q, k, v of 12 heads
 
 

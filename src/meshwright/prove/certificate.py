@@ -85,7 +85,9 @@ class Certificate:
 
     def as_json(self) -> dict[str, Any]:
         """DESIGN section 7's keys, and what else there is to know."""
-        memory = None if self.memory is None else {"compared": self.memory.compared, "mismatches": [list(m) for m in self.memory.mismatches]}
+        memory = (
+            None if self.memory is None else {"compared": self.memory.compared, "mismatches": [list(m) for m in self.memory.mismatches]}
+        )
         return {
             "schema": SCHEMA, "verdict": "pass" if self.passed else "fail", "dtype": self.dtype, "ranks": self.ranks, "layout": self.layout,
             "scaled": list(self.scaled), "lost": list(self.lost), "max_loss_error": _finite(self.max_loss_error),

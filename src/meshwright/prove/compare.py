@@ -97,9 +97,7 @@ def _largest(tensors: Mapping[str, Any]) -> float:
     return max((_max_abs(tensor) for tensor in tensors.values()), default=0.0)
 
 
-def _tensor_errors(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], floor: float, what: str, problems: list[str]
-) -> dict[str, float]:
+def _tensor_errors(ours: Mapping[str, Any], theirs: Mapping[str, Any], floor: float, what: str, problems: list[str]) -> dict[str, float]:
     errors = {}
     for name, reference in theirs.items():
         value = ours.get(name)

@@ -12,7 +12,6 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Attention, LayerKind, Mla, Model, Moe, Rope
 from meshwright.spec.rules import padded_vocab
 from meshwright.spec.rules.pipeline import BIDIRECTIONAL_SCHEDULES
-from meshwright.spec.workload import Training
 
 HIDDEN = 36
 HEAD_DIM = 8

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from synthetic_recordings import DENSE, EXPERTS, expected_of, ledger_of, recorded, uneven_loads
 from meshwright.ledger.build import step_rows
 from meshwright.ledger.expected import Expected, expected_events
 from meshwright.recording.crosscheck import cross_check
+from synthetic_recordings import DENSE, EXPERTS, expected_of, ledger_of, recorded, uneven_loads
 
 DENSE_LAYOUTS = [
     "tp=2 dp=2 mb=1", "tp=4 sp dp=1x2 zero=1 mb=2", "tp=8 dp=2x2 zero=2 mb=1", "dp=2x3 zero=3 mb=1", "tp=2 sp dp=2x2 zero=3:local mb=1",
@@ -42,7 +42,9 @@ def test_the_order_holds_every_call_that_the_ledger_counts(model, text):
     counted: Counter[tuple[str, str, str, str]] = Counter()
     for row, count in each:
         if row.op:
-            counted[row.op, row.axis, row.phase, row.before.dtype] += count * row.times * ledger.micro_batches * (row.payload_bytes + (1 << 50))
+            counted[row.op, row.axis, row.phase, row.before.dtype] += (
+                count * row.times * ledger.micro_batches * (row.payload_bytes + (1 << 50))
+            )
     for row in step_rows(stage):
         if row.op:
             counted[row.op, row.axis, row.phase, row.before.dtype] += row.times * (row.payload_bytes + (1 << 50))

@@ -21,9 +21,7 @@ DTYPES = ("float64", "float32", "bf16")
 @click.option("--seed", type=Count(), default=1, show_default=True, help="Of weights, tokens and dropout.")
 @click.option("--record", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Keep the recordings here.")
 @click.option("--dry", is_flag=True, help="The true sizes and all distinct ranks, without numbers: fake tensors on one process.")
-def prove(
-    job: PlanArguments, ranks: int, dtype: str, steps: int, seed: int, record: Path | None, dry: bool, as_json: bool
-) -> None:
+def prove(job: PlanArguments, ranks: int, dtype: str, steps: int, seed: int, record: Path | None, dry: bool, as_json: bool) -> None:
     """Prove a plan: same loss, gradients and weights as one device, and exactly the predicted traffic.
 
     A plan too large for --ranks is scaled: degrees shrink to 2, sizes to tiny, its structure stays. Exit code 1 if anything differs.

@@ -54,8 +54,8 @@ def compare_rank(expected: Sequence[Expected], recording: Recording, finished: b
     """One rank's recording against its list, first divergence first."""
     groups = {group.name: group for group in recording.header.groups}
     wanted: dict[str, list[tuple[int, Expected]]] = defaultdict(list)
-    for position, event in enumerate(expected):
-        wanted[event.axis].append((position, event))
+    for position, call in enumerate(expected):
+        wanted[call.axis].append((position, call))
     done: dict[str, list[Event]] = defaultdict(list)
     for event in recording.events:
         if event.kind in SENDING:
@@ -100,9 +100,9 @@ def _compare_group(
             yield from _compare_call(rank, axis, position, event, done[first + offset], members)
         for position, event in wanted[start + both : stop]:
             yield make("missing", rank, position, event, None, axis)
-        for event in done[first + both : last]:
+        for recorded in done[first + both : last]:
             position = wanted[min(stop, len(wanted) - 1)][0] if wanted else 0
-            yield make("extra", rank, position, None, event, axis)
+            yield make("extra", rank, position, None, recorded, axis)
 
 
 def _compare_call(

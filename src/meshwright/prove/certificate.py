@@ -16,7 +16,7 @@ MOST_MISMATCHES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes that each block's forward leaves for its backward: blocks compared, and (rank, block, predicted, measured) where they differ."""
+    """Saved bytes of blocks: how many were compared, and (rank, block, predicted, measured) where they differ."""
 
     compared: int
     mismatches: tuple[tuple[int, str, int, int], ...] = ()
@@ -79,13 +79,15 @@ class Certificate:
         """Whether everything was compared and nothing differs."""
         numbers = (self.max_loss_error, self.max_grad_error, self.max_weight_error, self.max_norm_error)
         complete = None not in numbers and self.predicted == self.recorded
-        close = complete and self.worst_error is not None and self.worst_error <= self.bound
+        close = complete and all(error is not None and error <= self.bound for error in (*numbers, self.drift))
         wrong = self.mismatches or self.disagreements or self.failures or self.problems or (self.memory and self.memory.mismatches)
         return close and not wrong
 
     def as_json(self) -> dict[str, Any]:
         """DESIGN section 7's keys, and what else there is to know."""
-        memory = None if self.memory is None else {"compared": self.memory.compared, "mismatches": [list(m) for m in self.memory.mismatches]}
+        memory = (
+            None if self.memory is None else {"compared": self.memory.compared, "mismatches": [list(m) for m in self.memory.mismatches]}
+        )
         return {
             "schema": SCHEMA, "verdict": "pass" if self.passed else "fail", "dtype": self.dtype, "ranks": self.ranks, "layout": self.layout,
             "scaled": list(self.scaled), "lost": list(self.lost), "max_loss_error": _finite(self.max_loss_error),
@@ -119,8 +121,13 @@ class Certificate:
     def _number_lines(self) -> list[str]:
         if self.max_loss_error is None:
             return ["  numbers   not compared"]
-        figures = {"loss": self.max_loss_error, "gradients": self.max_grad_error, "weights": self.max_weight_error, "norm": self.max_norm_error,
-                   "copies": self.drift}  # fmt: skip
+        figures = {
+            "loss": self.max_loss_error,
+            "gradients": self.max_grad_error,
+            "weights": self.max_weight_error,
+            "norm": self.max_norm_error,
+            "copies": self.drift,
+        }
         text = ", ".join(f"{name} {error:.1e}" for name, error in figures.items() if error is not None)
         lines = [f"  numbers   largest errors: {text}; bound {self.bound:.0e}"]
         if not self.passed:

@@ -1,7 +1,7 @@
 """Numbers of the ranks against numbers of one device (DESIGN section 6's definition of an error).
 
-A gradient tensor's error: max|a - b| / max(max|b|, 0.01 G) with b of one device and G the largest gradient entry of the model, so that a tensor
-of tiny gradients is judged by what it adds to the whole. A weight's: max|a - b| / max(max|b|, 0.01). A loss's: relative.
+A gradient tensor's error: max|a - b| / max(max|b|, 0.01 G) with b of one device and G the largest gradient entry of the model, so
+that a tensor of tiny gradients is judged by what it adds to the whole. A weight's: max|a - b| / max(max|b|, 0.01). A loss's: relative.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ SMALL = 0.01
 BOUNDS = {"float64": 1e-12, "float32": 1e-4, "bf16": 0.25}
 """Largest error that passes, by the dtype that computes.
 
-float64: sums in another order differ by 1e-15 to 1e-14 here; a fault stands out by ten orders of magnitude. float32 and bf16 round at 6e-8 and
-4e-3, and AdamW divides small differences by small moments, which magnifies them; their numbers only say that nothing is grossly wrong.
+float64: sums in another order differ by 1e-15 to 1e-13; a fault stands out by ten orders of magnitude. float32 and bf16 round at 6e-8 and
+4e-3, and AdamW divides small differences by small moments, which magnifies them; their numbers only say that nothing is grossly
+wrong.
 """
 
 
@@ -97,9 +98,7 @@ def _largest(tensors: Mapping[str, Any]) -> float:
     return max((_max_abs(tensor) for tensor in tensors.values()), default=0.0)
 
 
-def _tensor_errors(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], floor: float, what: str, problems: list[str]
-) -> dict[str, float]:
+def _tensor_errors(ours: Mapping[str, Any], theirs: Mapping[str, Any], floor: float, what: str, problems: list[str]) -> dict[str, float]:
     errors = {}
     for name, reference in theirs.items():
         value = ours.get(name)
@@ -129,7 +128,11 @@ def _ratio(difference: float, scale: float) -> float:
 
 
 def _relative(ours: Any, theirs: Any) -> float:
+    """The largest relative difference of two lists of numbers."""
     if len(ours) != len(theirs):
         return float("inf")
-    return max((_ratio(abs(float(a) - float(b)) if np.isfinite(a) else float("inf"), abs(float(b))) for a, b in zip(ours, theirs, strict=True)),
-               default=0.0)  # fmt: skip
+    return max((_relative_error(float(a), float(b)) for a, b in zip(ours, theirs, strict=True)), default=0.0)
+
+
+def _relative_error(ours: float, theirs: float) -> float:
+    return _ratio(abs(ours - theirs), abs(theirs)) if np.isfinite(ours) else float("inf")

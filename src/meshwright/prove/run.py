@@ -69,7 +69,9 @@ def prove(question: Question, program: ProofProgram | None = None) -> Certificat
     check(question.model, question.workload, question.layout)
     scaled = scale(question.model, question.workload, question.layout, question.ranks)
     if scaled.layout.pp > 1:
-        raise InputError([Mistake("--layout", "pp", scaled.layout.pp, "1", problem="cannot be proved by this version: pipelines do not run yet")])
+        raise InputError(
+            [Mistake("--layout", "pp", scaled.layout.pp, "1", problem="cannot be proved by this version: pipelines do not run yet")]
+        )
     with tempfile.TemporaryDirectory(prefix="meshwright_proof_") as temporary:
         folder = Path(temporary)
         began = time.monotonic()

@@ -106,7 +106,12 @@ def _small_layouts(layout: Layout, ranks: int) -> Iterator[Layout]:
 
     ring = layout.cp // layout.ulysses
     for tp, u, r, copies, shard, pp in product(
-        choices(layout.tp), choices(layout.ulysses), choices(ring), choices(layout.dp_replicate), choices(layout.dp_shard), choices(layout.pp)
+        choices(layout.tp),
+        choices(layout.ulysses),
+        choices(ring),
+        choices(layout.dp_replicate),
+        choices(layout.dp_shard),
+        choices(layout.pp),
     ):
         for ep in choices(layout.ep):
             for etp in _etps(layout, tp):
@@ -151,7 +156,9 @@ def _changes(model: Model, workload: Training, layout: Layout, tiny: Model, step
         for name in ("tp", "cp", "ulysses", "pp", "virtual_stages", "stages", "ep", "etp", "dp_replicate", "dp_shard", "mb", "vocab_pad",
                      "recompute_layers")
     ]  # fmt: skip
-    pairs += [(name, getattr(model, name), getattr(tiny, name)) for name in ("num_layers", "hidden_size", "ffn_size", "vocab_size", "mtp_layers")]
+    pairs += [
+        (name, getattr(model, name), getattr(tiny, name)) for name in ("num_layers", "hidden_size", "ffn_size", "vocab_size", "mtp_layers")
+    ]
     names = ("num_heads", "num_kv_heads", "head_dim")
     pairs += [(name, getattr(model.attention, name), getattr(tiny.attention, name)) for name in names]
     if model.moe is not None and tiny.moe is not None:

@@ -12,7 +12,6 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Attention, LayerKind, Mla, Model, Moe, Rope
 from meshwright.spec.rules import padded_vocab
 from meshwright.spec.rules.pipeline import BIDIRECTIONAL_SCHEDULES
-from meshwright.spec.workload import Training
 
 HIDDEN = 36
 HEAD_DIM = 8
@@ -65,12 +64,12 @@ def _vocab(model: Model, old: Layout, new: Layout) -> int:
 
 
 def _attention(attention: Attention, old: Layout, new: Layout) -> Attention:
-    """K: replicated over tp where it was; local kv heads fewer than ulysses ranks where they were. N: a multiple of K, and more where it was."""
+    """K: replicated over tp where it was; fewer on a rank than ulysses ranks where they were. N: a multiple of K, more where it was."""
     N, K = attention.num_heads, attention.num_heads if attention.mla else attention.num_kv_heads
     if old.tp > K:
         kv = max(new.tp // 2, 1) if K > 1 else 1
     elif max(K // old.tp, 1) < old.ulysses:
-        kv = new.tp
+        kv = new.tp * (2 if K > old.tp and new.ulysses > 2 else 1)
     else:
         kv = new.tp * new.ulysses * (2 if K > old.tp * old.ulysses else 1)
     unit = new.tp * new.ulysses

@@ -11,9 +11,9 @@ from meshwright.spec.workload import Training
 from sample_inputs import DEEPSEEK_V3, GPT2_XL, H100_CLUSTER, LLAMA_70B, QWEN_MOE
 
 
-def case(model, text, seq=8192, batch=512, **more):
+def case(model, text, seq=8192, batch=512, precision=None, **more):
     layout = text if isinstance(text, Layout) else parse_layout(text)
-    return Case(model=model, workload=Training(seq=seq, batch=batch), layout=layout, **more)
+    return Case(model=model, workload=Training(seq=seq, batch=batch, precision=precision), layout=layout, **more)
 
 
 def broken(case):
@@ -72,6 +72,10 @@ PAIRS = {
     "cluster-gpus": (
         case(LLAMA_70B, "dp=32", cluster=replace(H100_CLUSTER, num_gpus=16)),
         case(LLAMA_70B, "dp=32", cluster=H100_CLUSTER),
+    ),
+    "zero3-precision": (
+        case(LLAMA_70B, "dp=8 zero=3", precision="bf16-fp32grad"),
+        case(LLAMA_70B, "dp=8 zero=2", precision="bf16-fp32grad"),
     ),
 }  # fmt: skip
 

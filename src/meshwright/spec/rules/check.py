@@ -18,7 +18,7 @@ RULES: tuple[Rule, ...] = (*tensor.RULES, *context.RULES, *pipeline.RULES, *expe
 CAUTIONS = silly.CAUTIONS
 """Every soft rule."""
 
-WORKLOAD_KEYS = ("seq", "batch", "gpus")
+WORKLOAD_KEYS = ("seq", "batch", "gpus", "precision")
 
 
 def check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.spec.rules.candidates import in_words
 from meshwright.spec.rules.rule import Bools, Case, Rule
+from meshwright.spec.workload import PRECISIONS
 
 
 def batch_divides(case: Case) -> Bools:
@@ -28,6 +29,13 @@ def cluster_has_gpus(case: Case) -> Bools:
     world = layout.dp_replicate * layout.dp_shard * layout.cp * layout.tp * layout.pp
     most = case.cluster.num_gpus if case.cluster else None
     return (most is None) | (world <= (most or 0))
+
+
+def zero3_accumulates_in_shards(case: Case) -> Bools:
+    """FSDP2 accumulates gradients in the dtype of its shards: a recipe whose gradients are wider than its weights needs zero=2 or less."""
+    precision = getattr(case.workload, "precision", None)
+    wider = precision is not None and PRECISIONS[precision].gradient != PRECISIONS[precision].weight
+    return (not wider) | (case.layout.zero != 3)
 
 
 def _product(case: Case) -> str:
@@ -69,5 +77,14 @@ RULES = (
         problem=lambda case: f"ranks are more than the cluster {case.cluster.name if case.cluster else ''} has",
         legal=lambda case: f"up to {case.cluster.num_gpus if case.cluster else None}",
         value=lambda case: case.layout.world_size,
+    ),
+    Rule(
+        code="zero3-precision",
+        key="precision",
+        holds=zero3_accumulates_in_shards,
+        problem=lambda case: "keeps gradients in another dtype than weights, which zero=3 cannot",
+        legal=lambda case: ", ".join(name for name, recipe in PRECISIONS.items() if recipe.gradient == recipe.weight),
+        hint=lambda case: "zero=3's own recipe is fsdp: fp32 shards and gradients, bf16 compute; or take zero=2",
+        value=lambda case: getattr(case.workload, "precision", None),
     ),
 )

@@ -72,6 +72,12 @@ def test_the_output_layer_keeps_the_softmax_in_fp32() -> None:
     assert ledger.head.saved_bytes == 4 * s * b * h / 8 + 4 * s * b * 51_200 / 8
 
 
+def test_a_loss_in_place_keeps_no_softmax() -> None:
+    """Transformer Engine's cross-entropy writes the gradient over the logits."""
+    ledger = build(LLAMA_70B, Training(seq=s, batch=64), parse_layout("tp=8 sp mb=2"), without_statistics(STACKS["megatron"]))
+    assert ledger.head.saved_bytes == 4 * s * b * 8192 / 8
+
+
 def test_head_norms_keep_q_and_k_before_and_after() -> None:
     """v is not normalised and is there once: (N + K) H before, (N + 2 K) H after."""
     tokens = 2048

@@ -109,8 +109,8 @@ class Sizes:
         if model.moe is not None:
             moe, etp = model.moe, layout.etp
             sizes |= {
-                "E": moe.num_experts, "X": self.dispatched_rows, "X*etp/etp": self.dispatched_rows, "X*etp": self.expert_rows,
-                "E*etp/(ep,etp)": self.local_experts, "E*etp/ep": self.local_experts * etp,
+                "E": moe.num_experts, "E/ep": self.local_experts, "E*etp/(ep,etp)": self.local_experts, "E*etp/ep": self.local_experts * etp,
+                "X": self.dispatched_rows, "X*etp/etp": self.dispatched_rows, "X*etp": self.expert_rows,
                 "UFe/etp": up * (moe.expert_ffn_size // etp), "Fe/etp": moe.expert_ffn_size // etp,
                 "Fs/tp": moe.shared_ffn_size // tp, "UFs/tp": up * (moe.shared_ffn_size // tp),
             }  # fmt: skip

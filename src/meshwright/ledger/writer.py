@@ -5,17 +5,27 @@ Letters as in notation.py. Every method appends one row (a linear layer's backwa
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from meshwright.arithmetic import Num
 from meshwright.ledger.rows import Kind, Phase, Row
 from meshwright.ledger.sizes import Sizes
-from meshwright.notation import Sharded
+from meshwright.notation import Dim, Sharded
 from meshwright.sharding import redistribute
 from meshwright.units import DTYPE_BYTES
 
 Saves = tuple[tuple[str, Num], ...]
 """(tag, bytes) of what an operation keeps for its backward; the stack says which tags it really keeps."""
+
+
+EXPERTS_DIM = Dim("E", ("ep",))
+
+
+@lru_cache(maxsize=1024)
+def weight_gradient(dtype: str, dims: tuple[Dim, ...]) -> Sharded:
+    """The gradient of a matrix; one object for equal ones, since tensors are keys of caches."""
+    return Sharded(dtype, dims)
 
 
 class Writer:
@@ -49,11 +59,14 @@ class Writer:
         kind: Kind = "matmul", between: Any = None,
     ) -> None:  # fmt: skip
         """Backward of a linear layer with m tokens, k inputs and n outputs; ``between`` writes what happens between its
-        two products (the gather of a saved input)."""
+        two products (the gather of a saved input). The weight's gradient is [n, k], in the gradients' dtype, as it is before it
+        is added to what other micro-batches left; of grouped products [E/ep, n, k]."""
         self.matmul("backward_input", name, after, before, m, k, n, batch, kind=kind, why="gradient of the input")
         if between is not None:
             between()
-        self.matmul("backward_weight", name, after, None, n, k, m, batch, kind=kind, accumulate=True, why="gradient of the weight")
+        experts = (EXPERTS_DIM,) if kind == "grouped_matmul" else ()
+        weight = weight_gradient(self.sizes.precision.gradient, (*experts, after.dims[-1], before.dims[-1]))
+        self.matmul("backward_weight", name, after, weight, n, k, m, batch, kind=kind, accumulate=True, why="gradient of the weight")
 
     def memory(
         self, phase: Phase, name: str, before: Sharded | None, after: Sharded | None, read_bytes: Num, write_bytes: Num,

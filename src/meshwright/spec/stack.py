@@ -7,6 +7,7 @@ recomputation runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 FUSED_SAVES = frozenset({
     "norm_input", "norm_statistics", "linear_input", "qk_norm_input", "qkv", "attention_output", "attention_statistics",
@@ -28,6 +29,9 @@ class Stack:
     Attributes:
         saves: tags of the tensors that are kept for the backward.
         attention_kernel: "none" materialises the score matrix; "flash" does not.
+        loss_kernel: what cross-entropy holds beside the logits. "in_place": nothing, their gradient takes their place (Transformer
+            Engine, Liger); "softmax": the softmax in fp32, which becomes the gradient; "plain": torch's chain in fp32, which has the
+            softmax, its gradient and theirs at once.
         hides_data_parallel: gradient reduction and FSDP gathers run behind compute.
         hides_parameter_gather: ZeRO-1's parameter all_gather runs behind the next forward.
         hides_context_parallel: ring exchanges run behind the attention of the block at hand.
@@ -41,6 +45,7 @@ class Stack:
     name: str
     saves: frozenset[str]
     attention_kernel: str = "flash"
+    loss_kernel: Literal["in_place", "softmax", "plain"] = "softmax"
     hides_data_parallel: bool = True
     hides_parameter_gather: bool = True
     hides_context_parallel: bool = True
@@ -54,12 +59,14 @@ class Stack:
 STACKS: dict[str, Stack] = {
     stack.name: stack
     for stack in (
-        Stack(name="megatron", saves=FUSED_SAVES, recomputes_whole_layer=True,
-              source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU and flash attention;"
+        Stack(name="megatron", saves=FUSED_SAVES, recomputes_whole_layer=True, loss_kernel="in_place",
+              source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU, flash attention and cross-entropy;"
               " --overlap-grad-reduce --overlap-param-gather"),
-        Stack(name="torchtitan", saves=FUSED_SAVES, source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
-        Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="eager PyTorch FSDP2"),
-        Stack(name="deepspeed", saves=FUSED_SAVES | EAGER_EXTRAS, fused_elementwise=False, source="DeepSpeed ZeRO, overlap_comm"),
+        Stack(name="torchtitan", saves=FUSED_SAVES, loss_kernel="plain",
+              source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
+        Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False, source="eager PyTorch FSDP2"),
+        Stack(name="deepspeed", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False,
+              source="DeepSpeed ZeRO, overlap_comm"),
         Stack(name="meshwright", saves=FUSED_SAVES, hides_parameter_gather=False, source="this project's runtime"),
         Stack(name="megatron-2021", saves=FUSED_SAVES | {"scores", "dropout_masks"}, attention_kernel="none", recomputes_whole_layer=True,
               hides_data_parallel=False, hides_parameter_gather=False, hides_context_parallel=False,

@@ -37,5 +37,6 @@ def backward(w: Writer) -> None:
         w.move("backward_input", names.EMBEDDING, stream, whole, layout.tp, why="mirror of the reduce_scatter")
     looked_up = s.tokens if layout.vocab else s.stream_tokens
     size = looked_up * D * s.act_bytes
-    w.memory("backward_weight", names.EMBEDDING, whole if layout.vocab else stream, s.tensor("V/tp, D" if layout.vocab else "V, D"),
-             2 * size, size, why="each token's gradient is added to its row")  # fmt: skip
+    table = s.tensor("V/tp, D" if layout.vocab else "V, D", dtype=s.precision.gradient)
+    w.memory("backward_weight", names.EMBEDDING, whole if layout.vocab else stream, table, 2 * size, size,
+             why="each token's gradient is added to its row")  # fmt: skip

@@ -32,8 +32,9 @@ def forward(w: Writer) -> None:
     w.matmul("forward", names.HEAD, x, logits, T, s.vocab, D, why=why,
              saves=(("linear_input", s.stream_tokens * D * s.act_bytes),))  # fmt: skip
     size = T * s.vocab
+    kept = size * s.stat_bytes * (s.stack.loss_kernel != "in_place")
     w.memory("forward", names.LOSS, logits, s.tensor(f"B/dp, S/{seq}", dtype=s.stat), size * s.act_bytes, size * s.stat_bytes,
-             saves=(("probabilities", size * s.stat_bytes),), why="softmax in the statistics' dtype")  # fmt: skip
+             saves=(("probabilities", kept),), why="softmax in the statistics' dtype")  # fmt: skip
     if s.layout.vocab:
         _statistics(w, T)
 
@@ -54,8 +55,9 @@ def backward(w: Writer) -> None:
     seq = "cp" if s.layout.vocab else s.stream_axes
     x, logits = s.tensor(f"B/dp, S/{seq}, D"), s.tensor(f"B/dp, S/{seq}, V/tp" if s.layout.vocab else f"B/dp, S/{seq}, V")
     size = T * s.vocab
-    w.memory("backward_input", names.LOSS, logits, logits, size * s.stat_bytes, size * s.act_bytes, why="gradient of the logits")
     vocab = s.layout.vocab
+    steps = s.tensor(f"B/dp, S/{seq}, {'V/tp' if vocab else 'V'}", dtype=s.stat) if s.stack.loss_kernel == "plain" else logits
+    w.memory("backward_input", names.LOSS, steps, steps, size * s.stat_bytes, size * s.act_bytes, why="gradient of the logits")
     w.linear_backward(names.HEAD, x, logits, T, s.vocab, D, between=(lambda: pairs.regather(w, names.HEAD)) if vocab else None)
     if vocab:
         pairs.enter_backward(w, names.HEAD)

@@ -116,7 +116,8 @@ def test_selective_recompute_keeps_q_k_v_and_the_core_output() -> None:
 @pytest.mark.parametrize("sp", [False, True])
 def test_experts_keep_their_rows(sp: bool) -> None:
     """top_k copies of each token: input, gate and up, down's input, output (2 bytes); the router its input and fp32 scores, 20 bytes of
-    choice per copy (expert, place, weight), and the two sums of the balance loss. With sp an etp rank works on the rows of the whole etp group, and 1/etp of the channels."""
+    choice per copy (expert, place, weight), and the two sums of the balance loss. With sp an etp rank works on the rows of the whole
+    etp group, and 1/etp of the channels."""
     model, tokens, t = SMALL_EXPERTS, 2048, 2
     stack = without_statistics(STACKS["megatron"])
     layout = parse_layout(f"tp={t} {'sp' if sp else ''} mb=1")

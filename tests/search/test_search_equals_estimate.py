@@ -31,9 +31,7 @@ DRAWN = 200
 
 
 @pytest.mark.parametrize(("model_name", "cluster_name", "gpus", "seq", "batch", "stack"), CASES, ids=[case[0] for case in CASES])
-def test_search_and_estimate_agree_to_the_last_bit(
-    model_name: str, cluster_name: str, gpus: int, seq: int, batch: int, stack: str
-) -> None:
+def test_search_and_estimate_agree_to_the_last_bit(model_name: str, cluster_name: str, gpus: int, seq: int, batch: int, stack: str) -> None:
     """Step seconds and peak bytes of layouts drawn from all that fit; each is legal by the rules."""
     model, cluster = resolve_model(model_name), resolve_cluster(cluster_name)
     workload = Training(seq=seq, batch=batch)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, scalar_rows
@@ -141,7 +142,7 @@ def _forward(model_pieces: Sequence[Piece], micro_batch: int, keep: bool) -> Ite
 def _backward(model_pieces: Sequence[Piece], units: dict[int, Unit], micro_batch: int, last: bool, zero: int) -> Iterator[Placed]:
     """Blocks in reverse. A layer's unit is gathered when the one after it starts; the last one's when the root does."""
     order = list(reversed(units))
-    following = dict(zip(order, order[1:], strict=False))
+    following = dict(pairwise(order))
     if order:
         yield from _gather_again(units, order[0], micro_batch)
     left = [piece.layer for piece in model_pieces if piece.layer is not None]

@@ -96,8 +96,9 @@ def _send(w: Writer, phase: Phase, name: str, why: str, counts: bool = False) ->
         w.collective(phase, name, "all_to_all", "ep", s.layout.ep, 8 * _moe(s).num_experts, s.tensor("E", dtype="int64"),
                      s.tensor("E", dtype="int64"), why="how many copies each rank will receive for each of its experts")  # fmt: skip
     if counts and s.layout.sp:
-        w.collective(phase, names.EXPERTS, "all_gather", "etp", s.layout.etp, 8 * s.local_experts * s.layout.etp, s.tensor("E*etp/(ep,etp)", dtype="int64"),
-                     s.tensor("E*etp/ep", dtype="int64"), why="parts of unequal length are gathered, padded to the longest")  # fmt: skip
+        own, all_counts = s.tensor("E*etp/(ep,etp)", dtype="int64"), s.tensor("E*etp/ep", dtype="int64")
+        w.collective(phase, names.EXPERTS, "all_gather", "etp", s.layout.etp, s.bytes(all_counts), own, all_counts,
+                     why="parts of unequal length are gathered, padded to the longest")  # fmt: skip
     w.collective(phase, name, "all_to_all", "ep", s.layout.ep, size, rows, rows, why=why)
 
 

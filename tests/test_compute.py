@@ -15,11 +15,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from meshwright.compute import GROUPED_MATMUL, KERNEL_FLOOR_S, UNFUSED_TRAFFIC, compute_s, rates
+from meshwright.compute import GROUPED_MATMUL, KERNEL_FLOOR_S, UNFUSED_TRAFFIC, Kernels, rates
 from meshwright.ledger.rows import Kind, Row
 from meshwright.spec.cluster import Device
 from meshwright.spec.load_cluster import load_device
-from meshwright.spec.stack import STACKS
+from meshwright.spec.stack import STACKS, Stack
 from shared_data import shared
 
 FUSED, EAGER, MEGATRON_2021 = STACKS["megatron"], STACKS["fsdp"], STACKS["megatron-2021"]
@@ -28,6 +28,11 @@ DEVICES = {
     "A100 PCIe 80GB": "a100-pcie",
 }  # fmt: skip
 H100 = load_device("h100-sxm")
+
+
+
+def compute_s(row: Row, device: Device, stack: Stack, dtype: str) -> float:
+    return float(Kernels(device, stack, dtype).seconds(row))
 
 
 def product(m: float, n: float, k: float, batch: float = 1, kind: Kind = "matmul", element_bytes: int = 2) -> Row:
@@ -130,7 +135,7 @@ def test_a_row_takes_the_slower_roof() -> None:
     """One row of tokens reads the weight; thousands are bound by the products. Limits of the same formula."""
     rate = H100.hbm_bandwidth_bytes_per_s * rates(H100).memory
     thin = product(1, 8192, 8192)
-    assert compute_s(thin, H100, FUSED, "bf16") == (thin.read_bytes + thin.write_bytes) / rate
+    assert compute_s(thin, H100, FUSED, "bf16") == pytest.approx((thin.read_bytes + thin.write_bytes) / rate, rel=1e-15)
     square = product(1e6, 1e6, 1e6)  # dims beside which those at half rate are below one part in 8,000
     assert compute_s(square, H100, FUSED, "bf16") == pytest.approx(square.flops / (989e12 * rates(H100).matmul), rel=3e-4)
 

@@ -56,6 +56,9 @@ HALF_M, HALF_N, HALF_K = 64.0, 64.0, 110.0
 FP8_HALF_N, FP8_HALF_K = 2500.0, 800.0
 """The same for 8-bit products, which need far larger ones (same tables: offsets of 2,000-3,700 and 600-1,000)."""
 
+FP8_SCALE = (1.0 + FP8_HALF_N / 8192) * (1.0 + FP8_HALF_K / 8192)
+"""Rates.fp8 is what a product of 8,192 columns and depth reaches, not an asymptote."""
+
 HALF_SEQ = 800.0
 """Sequence at which flash attention reaches half of its asymptote: 303, 423, 565, 599 TFLOP/s at 1, 2, 4, 8 thousand tokens
 (H100, 64 heads; same source)."""
@@ -75,41 +78,51 @@ def rates(device: Device) -> Rates:
     return RATES.get(device.generation, RATES["hopper"])
 
 
-def compute_s(row: Row, device: Device, stack: Stack, dtype: str) -> Num:
-    """Seconds of one call of a compute row.
+class Kernels:
+    """Prices the compute rows of one stack on one device; what does not depend on the row is looked up once.
 
     Args:
-        dtype: of the matrix products (Precision.compute).
+        dtype: of the matrix products (Precision.compute). Attention runs in 16 bit also where the products are 8 bit wide.
+
+    Raises:
+        ValueError: the device has no such unit.
     """
-    own = rates(device)
-    moved = (row.read_bytes + row.write_bytes) / (device.hbm_bandwidth_bytes_per_s * own.memory)
-    if row.kind == "memory":
-        return larger(moved * (1.0 if stack.fused_elementwise else UNFUSED_TRAFFIC), KERNEL_FLOOR_S)
-    if row.kind == "attention":
-        return larger(larger(_attention_s(row, device, own, stack), moved), KERNEL_FLOOR_S)
-    return larger(larger(_matmul_s(row, device, own, dtype), moved), KERNEL_FLOOR_S)
 
+    def __init__(self, device: Device, stack: Stack, dtype: str) -> None:
+        own = rates(device)
+        self._fp8 = dtype == "fp8"
+        self._flash = stack.attention_kernel != "none"
+        self._moved_s_per_byte = 1.0 / (device.hbm_bandwidth_bytes_per_s * own.memory)
+        self._elementwise = 1.0 if stack.fused_elementwise else UNFUSED_TRAFFIC
+        self._matmul = _peak(device, dtype) * (own.fp8 * FP8_SCALE if self._fp8 else own.matmul)
+        half = _peak(device, "bf16")
+        self._attention = {True: half * own.attention_backward, False: half * own.attention_forward}
+        self._scores = half * own.matmul
 
-def _matmul_s(row: Row, device: Device, own: Rates, dtype: str) -> Num:
-    assert row.shape is not None
-    _, m, n, k = row.shape
-    if dtype == "fp8":
-        efficiency = own.fp8 * (n / (n + FP8_HALF_N)) * (k / (k + FP8_HALF_K)) * (1.0 + FP8_HALF_N / 8192) * (1.0 + FP8_HALF_K / 8192)
-    else:
-        efficiency = own.matmul * (m / (m + HALF_M)) * (n / (n + HALF_N)) * (k / (k + HALF_K))
-    if row.kind == "grouped_matmul":
-        efficiency = efficiency * GROUPED_MATMUL
-    return row.flops / (_peak(device, dtype) * efficiency)
+    def seconds(self, row: Row) -> Num:
+        """One call of a compute row."""
+        moved = (row.read_bytes + row.write_bytes) * self._moved_s_per_byte
+        if row.kind == "memory":
+            return larger(moved * self._elementwise, KERNEL_FLOOR_S)
+        computed = self._attention_s(row) if row.kind == "attention" else self._matmul_s(row)
+        return larger(larger(computed, moved), KERNEL_FLOOR_S)
 
+    def _matmul_s(self, row: Row) -> Num:
+        assert row.shape is not None
+        _, m, n, k = row.shape
+        if self._fp8:
+            rate = self._matmul * (n / (n + FP8_HALF_N)) * (k / (k + FP8_HALF_K))
+        else:
+            rate = self._matmul * (m / (m + HALF_M)) * (n / (n + HALF_N)) * (k / (k + HALF_K))
+        if row.kind == "grouped_matmul":
+            rate = rate * GROUPED_MATMUL
+        return row.flops / rate
 
-def _attention_s(row: Row, device: Device, own: Rates, stack: Stack) -> Num:
-    """Attention runs in 16 bit also where the products are 8 bit wide."""
-    peak = _peak(device, "bf16")
-    if stack.attention_kernel == "none":
-        return row.flops * row.imbalance / (peak * own.matmul)
-    asymptote = own.attention_backward if row.phase == "backward_input" else own.attention_forward
-    seq = row.seq
-    return row.flops * row.imbalance / (peak * asymptote * (seq / (seq + HALF_SEQ)))
+    def _attention_s(self, row: Row) -> Num:
+        if not self._flash:
+            return row.flops * row.imbalance / self._scores
+        seq = row.seq
+        return row.flops * row.imbalance / (self._attention[row.phase == "backward_input"] * (seq / (seq + HALF_SEQ)))
 
 
 def _peak(device: Device, dtype: str) -> float:

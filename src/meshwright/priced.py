@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from meshwright.arithmetic import Num, is_array, larger
 from meshwright.collectives.fabric import Fabric
-from meshwright.compute import compute_s
+from meshwright.compute import Kernels
 from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, scalar_rows
@@ -126,6 +126,7 @@ class Priced:
         units: dict[object, Any] | None = None, source: tuple[Priced, Any] | None = None,
     ) -> None:  # fmt: skip
         self.ledger, self.cluster = ledger, cluster
+        self._kernels = Kernels(cluster.device, ledger.stack, ledger.precision.compute)
         self.fabric = fabric or Fabric(ledger.layout, cluster, ledger.model.attention.num_kv_heads)
         self.blocks: dict[object, Any] = {} if blocks is None else blocks
         self.units: dict[object, Any] = {} if units is None else units
@@ -190,7 +191,7 @@ class Priced:
         if row.op is not None:
             assert row.axis is not None
             return self.fabric.seconds(row.op, row.axis, row.payload_bytes)
-        return compute_s(row, self.cluster.device, self.ledger.stack, self.ledger.precision.compute)
+        return self._kernels.seconds(row)
 
     def price_block(self, block: Block) -> BlockNumbers:
         """Seconds by pass. Ring exchanges hide behind the attention of the ring's other steps where the stack does that."""

@@ -16,7 +16,7 @@ from nccl_facts import across_nodes_fit, in_node_fits  # noqa: E402
 
 NAMES = {"a100": "a100-sxm", "h100": "h100-sxm", "h200": "h200-sxm", "b200": "b200-sxm", "gb200": "gb200-nvl72"}
 VERSIONS = {"a100": "2.27.3", "h100": "2.29.2", "h200": "2.29.2", "b200": "2.29.2", "gb200": "2.29.2"}
-COMMENT = "Fitted by benchmarks/fit_network.py; collectives/curve.py says what the constants mean."
+COMMENT = "Fitted by benchmarks/fit_network.py; spec/network.py says what the constants mean."
 ACROSS = "all_reduce bench of PyTorch, NCCL 2.27.7, 4 nodes with 8 x 50 GB/s EFA each; stas00/ml-engineering, network (2026)"
 
 

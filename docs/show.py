@@ -85,14 +85,14 @@ def help_of_every_command() -> None:
 
 def network_curves() -> None:
     """The fitted constants of every network in the catalog."""
-    from meshwright.collectives.measured import catalog_curves, catalog_names
+    from meshwright.spec.load_network import catalog_curves, catalog_networks
     from meshwright.units import format_rate, format_seconds, format_traffic
 
     head = ["network", "collective", "nodes", "ranks", "launch", "step", "bandwidth", "half", "median error", "sizes left out"]
     cog.outl(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
-    for name in catalog_names():
+    for name in catalog_networks():
         for row in catalog_curves(name):
-            curve = row.curve
+            curve = row
             cells = [
                 name, f"{row.op} {row.algorithm}", row.nodes, ", ".join(map(str, row.ranks)), format_seconds(curve.launch_s),
                 format_seconds(curve.step_latency_s), format_rate(curve.bandwidth_bytes_per_s), format_traffic(curve.half_bytes),
@@ -105,10 +105,10 @@ def network_curves() -> None:
 def fitted_times(name: str, ranks: int, payload_bytes: int) -> None:
     """Fitted seconds of an all_reduce and of its two halves inside one node."""
     from meshwright.calibrate.network import Point, predicted_s
-    from meshwright.collectives.measured import catalog_curves
+    from meshwright.spec.load_network import catalog_curves
     from meshwright.units import format_seconds
 
-    found = {(row.op, row.algorithm): row.curve for row in catalog_curves(name) if row.nodes == 1}
+    found = {(row.op, row.algorithm): row for row in catalog_curves(name) if row.nodes == 1}
     seconds = {key: predicted_s(curve, key[1], Point(key[0], ranks, payload_bytes, 1.0)) for key, curve in found.items()}
     cog.outl("\n| collective | time |\n|---|---|")
     chosen = [("all_reduce", "in_switch"), ("reduce_scatter", "ring"), ("all_gather", "ring")]

@@ -41,6 +41,11 @@ def where(condition: Num, yes: Num, no: Num) -> Num:
     return yes if condition else no
 
 
+def root(value: Num) -> Num:
+    """Square root; IEEE 754 wants it rounded exactly, so that ``math`` and numpy agree to the last bit."""
+    return np.sqrt(value) if isinstance(value, np.ndarray) else math.sqrt(value)
+
+
 def ceil_div(numerator: Num, denominator: Num) -> Num:
     """Whole units of ``denominator`` that cover ``numerator``."""
     return -(-numerator // denominator)

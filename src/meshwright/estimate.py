@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshwright.collectives.rates import assumed_rates
 from meshwright.ledger.build import build
 from meshwright.memory import StageMemory, candidates, stage_memory
 from meshwright.model_flops import flops_per_token
@@ -115,6 +116,4 @@ def assumptions(numbers: Priced, stack: Stack) -> list[str]:
     if ledger.model.moe is not None:
         found.append("routing is balanced over the experts")
     found.append("kernel rates are starting values of the device's generation; calibrate on your own runs")
-    if ledger.layout.world_size > numbers.cluster.gpus_per_node:
-        found.append("across nodes collectives reach a fixed part of the line rate")
-    return found
+    return found + assumed_rates(numbers.cluster.tiers, ledger.layout.world_size)

@@ -8,10 +8,11 @@ import re
 
 import pytest
 
+from meshwright import catalog
 from meshwright.errors import InputError
 from meshwright.spec.cluster import Cluster, Device, Tier
 from meshwright.spec.files import parse_toml
-from meshwright.spec.load_cluster import load_device, read_cluster, resolve_cluster
+from meshwright.spec.load_cluster import load_cluster, load_device, read_cluster, resolve_cluster
 from shared_data import ROOT
 
 OWN = """
@@ -204,8 +205,48 @@ def test_no_value_at_all_is_taken_for_a_bandwidth(bad):
 def test_the_examples_of_the_documentation_are_clusters():
     text = (ROOT / "docs" / "reference" / "cluster-file.md").read_text()
     examples = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
-    pod, boxes = (read_cluster(parse_toml(example, "example"), "example", "example") for example in examples)
+    pod, measured, boxes = (read_cluster(parse_toml(example, "example"), "example", "example") for example in examples)
     assert [tier.size for tier in pod.tiers] == [8, 128, None] and pod.device == load_device("h100-sxm")
+    (curve,) = measured.tiers[0].curves
+    assert (curve.op, curve.ranks, curve.bandwidth_bytes_per_s, measured.tiers[1].curves) == ("all_gather", (2, 4, 8), 401e9, ())
     assert boxes.num_gpus == 16 and boxes.device.peak("fp8") == 1979e12
     for key in (*Tier.__dataclass_fields__, *Device.__dataclass_fields__, *Cluster.__dataclass_fields__):
         assert key in text, f"`{key}` is not described"
+
+
+def test_a_tier_may_name_curves_of_the_catalog_or_of_a_file(tmp_path):
+    text = OWN.replace("in_network_reduction = true", 'in_network_reduction = true\nnetwork = "h100-sxm"')
+    (tmp_path / "named.toml").write_text(text)
+    named = load_cluster(tmp_path / "named.toml").tiers
+    assert named[0].curves == resolve_cluster("h100-sxm").tiers[0].curves and len(named[0].curves) == 5 and named[1].curves == ()
+    (tmp_path / "nets").mkdir()
+    copied = (catalog.ROOT / "network" / "a100-sxm.toml").read_text()
+    (tmp_path / "nets" / "mine.toml").write_text(copied)
+    (tmp_path / "own.toml").write_text(text.replace('"h100-sxm"', '"nets/mine.toml"'))
+    assert load_cluster(tmp_path / "own.toml").tiers[0].curves == resolve_cluster("a100-sxm-80g").tiers[0].curves
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ('network = "h100"', "did you mean `h100-sxm`?"),
+        ('network = "gone.toml"', "gone.toml"),
+        ("network = 8", "tiers[0].network"),
+        ('curves = [{ op = "all_gather", algorithm = "tree" }]', "tiers[0].curves[0].algorithm"),
+        ('curves = [{ op = "all_gather", algorithm = "ring", launch_s = -1 }]', "tiers[0].curves[0].launch_s"),
+        ("curves = []", "tiers[0].curves"),
+    ],
+)
+def test_a_network_that_cannot_be_read_is_a_mistake_of_the_cluster(tmp_path, network, message):
+    (tmp_path / "own.toml").write_text(OWN.replace("in_network_reduction = true", network))
+    with pytest.raises(InputError) as caught:
+        load_cluster(tmp_path / "own.toml")
+    assert message in str(caught.value)
+
+
+def test_an_outer_tier_takes_curves_across_nodes_only(tmp_path):
+    text = OWN.replace("in_network_reduction = true", "").replace('name = "spine"', 'name = "spine"\nnetwork = "h100-sxm"')
+    assert "network" in text
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(InputError, match="a network measured on several nodes"):
+        load_cluster(tmp_path / "own.toml")

@@ -1,6 +1,6 @@
 """Fit network curves to measured collectives: weighted least squares that a few odd points cannot bend.
 
-The unknowns of a curve (``collectives/curve.py``) enter its time linearly, and none may be negative, so that the fit is a
+The unknowns of a curve (``spec/network.py``) enter its time linearly, and none may be negative, so that the fit is a
 small non-negative least-squares problem. Each point weighs by its own time (errors are relative, sizes span six orders of
 magnitude), and points that miss by more than ``TOLERATED_ERROR`` weigh less, in proportion (Huber's weights, iterated;
 Huber, "Robust estimation of a location parameter", Ann. Math. Stat. 35 (1964)).
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from meshwright.arithmetic import Num, smaller
 from meshwright.collectives.algorithms import direct, ring
-from meshwright.collectives.curve import Curve
 from meshwright.errors import InputError, Mistake
+from meshwright.spec.network import Curve
 
 Floats = NDArray[np.float64]
 
@@ -185,7 +185,7 @@ def _curve(points: Sequence[Point], algorithm: str) -> Curve:
         step_latency_s=solution.get("step", 0.0),
         bandwidth_bytes_per_s=1 / per_byte,
         half_bytes=(solution["root"] / per_byte) ** 2,
-        copy_bandwidth_bytes_per_s=1 / own if own else math.inf,
+        copy_bandwidth_bytes_per_s=1 / own if own else None,
     )
 
 

@@ -1,9 +1,8 @@
-"""Write fitted curves as a table that ``collectives/measured.py`` reads and a human can check."""
+"""Write fitted curves as a table that ``spec/load_network.py`` reads and a human can check."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import fields
 
@@ -32,7 +31,7 @@ def _curve_lines(fit: Fit, source: str) -> list[str]:
     ]
     for field in fields(fit.curve):
         value = getattr(fit.curve, field.name)
-        if math.isfinite(value):
+        if value is not None:
             lines.append(f"{field.name} = {value:.4g}")
     lines += [f"points = {len(fit.points)}", f"median_error = {median_error(fit.errors):.3f}"]
     if fit.left_out_size_errors:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.arithmetic import Num, is_array
-from meshwright.collectives.price import Group, collective_s
+from meshwright.collectives.line import Line, fastest_s
+from meshwright.collectives.price import Group, price_lines
 from meshwright.mesh import legs, members_per_unit
 from meshwright.spec.cluster import Cluster
 
@@ -17,6 +18,7 @@ class Fabric:
         self.layout, self.cluster, self._kv_heads = layout, cluster, num_kv_heads
         self._world = layout.world_size
         self._groups: dict[str, Group] = {}
+        self._lines: dict[tuple[str, str], tuple[Line, ...]] = {}
         self._seconds: dict[tuple[str, str, Num], Num] = {}
 
     def group(self, axis: str) -> Group:
@@ -33,11 +35,16 @@ class Fabric:
     def seconds(self, op: str, axis: str, payload_bytes: Num) -> Num:
         """Seconds of one call of ``op`` over ``axis``."""
         if is_array(payload_bytes):
-            return collective_s(op, payload_bytes, self.group(axis), self.cluster.tiers)
+            return fastest_s(self._priced(op, axis), payload_bytes)
         key = op, axis, payload_bytes
         if key not in self._seconds:
-            self._seconds[key] = collective_s(op, payload_bytes, self.group(axis), self.cluster.tiers)
+            self._seconds[key] = fastest_s(self._priced(op, axis), payload_bytes)
         return self._seconds[key]
+
+    def _priced(self, op: str, axis: str) -> tuple[Line, ...]:
+        if (op, axis) not in self._lines:
+            self._lines[op, axis] = price_lines(op, self.group(axis), self.cluster.tiers)
+        return self._lines[op, axis]
 
     def tier(self, axis: str) -> str:
         """Name of the outermost tier that the groups of ``axis`` span (for one layout)."""

@@ -2,41 +2,39 @@
 
 A group of n ranks has c_i members in one unit of tier i (c_last = n). A ring over all of them enters tier i with
 c_{i-1} lanes, since every GPU of the unit below drives its own adapter: the bandwidth that each rank sees is the smallest
-of bandwidth_i x c_{i-1} over the tiers in use. Latency is a start-up per call and the hops of each tier.
+of bandwidth_i x c_{i-1} over the tiers in use. Latency is the launch, and the hops of each tier.
 
-    all_reduce       min(ring: 2 (n-1)/n M / bus, hops 2 (n-1);  tree: 2 M / bus, hops 2 log2 n;  in-switch: M / bandwidth)
-    all_gather       (n-1)/n M / bus, hops n-1; reduce_scatter alike
-    all_to_all       each tier carries what leaves the unit below: max over tiers of (c_i - c_{i-1})/n M / bandwidth_i
-    send             M / bandwidth of the widest tier
+    all_reduce       min(ring: 2 (n-1)/n M, hops 2 (n-1);  tree: 2 M, twice its depth;  in-switch: M)
+    all_gather       (n-1)/n M, hops n-1; reduce_scatter alike
+    all_to_all       each tier carries its part at the same time: (c_0 - 1)/c_0 M inside, since what goes to another place in its node
+                     passes the node's own links wherever it goes (NCCL's PXN); (c_i - c_{i-1})/n M in tier i further out
+    send             M in the widest tier
 
-Where GPUs are wired in pairs (xGMI, the first NVLink), bandwidth_i is that of the links to the other members of the group.
+x seconds of bytes at a tier's full bandwidth take x + sqrt(rise x) (spec/network.py); where several tiers are in use, the slowest
+sets x and its rise. ``rates.py`` has the constants. Sources: Thakur et al. (2005) for ring and halving; NCCL's algorithms
+(Sanders, Speck, Traeff 2009 for the double binary tree; S. Jeaugey, "Massively Scale Your Deep Learning Training with NCCL
+2.4", 2019, for its shape: a chain in the node, a tree across; K. Kumar, S. Jeaugey, "Doubling all2all Performance with NVIDIA
+Collective Communication Library 2.12", 2022, for PXN; NVIDIA, "NVLink SHARP", 2022). M is payload_bytes of DESIGN 4.1.
 
-Sources: Thakur et al. (2005) for ring and halving; NCCL's algorithms (Sanders, Speck, Traeff 2009 for the double binary
-tree; NVIDIA, "NVLink SHARP", 2022). M is payload_bytes of DESIGN 4.1.
+Contention: all groups of an axis act at once, and a tier's bandwidth is what each GPU gets then (its share of the node's
+adapters, of an oversubscribed spine). So eight groups that leave a node through one adapter get an eighth each, and one
+group of all eight GPUs gets the whole, by its lanes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.arithmetic import Num, ceil_log2, larger, smaller, where
+from meshwright.arithmetic import Num, ceil_div, ceil_log2, larger, smaller, where
+from meshwright.collectives.line import NOTHING, Line, fastest_s, sent
+from meshwright.collectives.rates import rate
 from meshwright.spec.cluster import Tier
 
-START_S = 5e-6
-"""Start-up of one call: nccl-tests of 512 B on 2 GPUs take 5-6 us (NVIDIA aiconfigurator data, 2025)."""
-
-INNER = {"all_reduce": 0.75, "all_gather": 0.73, "reduce_scatter": 0.73, "all_to_all": 0.67, "broadcast": 0.73, "send": 0.80}
-"""Fraction of the NVLink rate that large messages reach: 8 GPUs at 512 MiB, A100 0.74, 0.68, 0.71, 0.68; H200 0.77 (ring, 4
-GPUs), 0.75, 0.75, 0.69; B200 0.68, 0.69, 0.68, 0.63 (NVIDIA aiconfigurator data, NCCL 2.29, 2025)."""
-
-OUTER = {"all_reduce": 0.85, "all_gather": 0.85, "reduce_scatter": 0.85, "all_to_all": 0.70, "broadcast": 0.85, "send": 0.85}
-"""Fraction of the adapter's line rate across nodes; hardly any public point (docs/log.md)."""
-
-IN_SWITCH = 0.585
-"""Payload rate of an in-switch all_reduce over the link rate: 263 of 450 GB/s (8 H200, 512 MiB, same source)."""
-
 IN_SWITCH_LEAST_RANKS = 8
-"""NCCL prefers the ring on fewer ranks: 4 H200 reach a ring's 348 GB/s and not the switch's 394 (same source)."""
+"""NCCL prefers the ring on fewer ranks: 4 H200 reach a ring's 348 GB/s and not the switch's 394 (NVIDIA aiconfigurator data, 2025)."""
+
+CHAIN = 8
+"""Ranks of a node that NCCL's tree joins as a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,85 +51,147 @@ def collective_s(op: str, payload_bytes: Num, group: Group, tiers: tuple[Tier, .
     Raises:
         KeyError: no such collective.
     """
-    n, M = group.ranks, payload_bytes
+    return fastest_s(price_lines(op, group, tiers), payload_bytes)
+
+
+def price_lines(op: str, group: Group, tiers: tuple[Tier, ...]) -> tuple[Line, ...]:
+    """The lines of the algorithms that NCCL chooses among; a call takes what the fastest does. Raises KeyError as above."""
     if op == "recv":
-        return 0.0 * n
+        return (NOTHING,)
     if op == "send":
-        seconds = START_S + _widest(group, tiers, op, M)
-    elif op == "all_to_all":
-        seconds = START_S + _exchange(group, tiers, M)
-    elif op == "all_reduce":
-        seconds = START_S + _all_reduce(group, tiers, M)
-    else:
-        pace, hops_s = _ring(group, tiers, op)
-        seconds = START_S + (n - 1) / n * M * pace + hops_s
-    return where(n > 1, seconds, 0.0)
+        return (_send(group, tiers),)
+    if op == "all_to_all":
+        return (_exchange(group, tiers),)
+    if op == "all_reduce":
+        return _all_reduce(group, tiers)
+    n, path = group.ranks, ring_path(group, tiers, op)
+    return (sent(path.launch_s + path.hops_s, (n - 1) / n * path.pace, path.rise_s, path.copy_s / n),)
 
 
-def _rate(tier: Tier, index: int, op: str, peers: Num) -> Num:
-    """Bytes per second that one rank gets from a tier when all send, each to ``peers`` others: over a switch the whole rate,
-    over links between pairs no more than they carry together."""
-    bandwidth: Num = tier.loaded_bandwidth_bytes_per_s
-    if tier.pair_bandwidth_bytes_per_s is not None:
-        bandwidth = smaller(bandwidth, larger(peers, 1) * tier.pair_bandwidth_bytes_per_s)
-    return bandwidth * (INNER if index == 0 else OUTER)[op]
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A ring through the tiers: launch, latency of n - 1 hops, seconds per byte of the slowest tier and its rise, of a local copy."""
+
+    launch_s: Num
+    hops_s: Num
+    pace: Num
+    rise_s: Num
+    copy_s: Num
 
 
-def _ring(group: Group, tiers: tuple[Tier, ...], op: str) -> tuple[Num, Num]:
-    """(seconds per byte of the slowest tier in use, seconds of latency of n - 1 hops)."""
-    pace: Num = 0.0
-    hops_s: Num = 0.0
+def hops(group: Group) -> tuple[Num, ...]:
+    """How many of the n - 1 hops of a ring lie in each tier, averaged over where in the ring of n edges they begin."""
+    n = group.ranks
+    found: list[Num] = []
     below: Num = 1
-    n = group.ranks
-    for index, (tier, members) in enumerate(zip(tiers, group.members, strict=True)):
-        used = members > below
-        pace = larger(pace, used / (_rate(tier, index, op, members // below - 1) * below))
-        hops_s = hops_s + (n / below - n / members) * tier.latency_s
+    for members in group.members:
+        edges = n / below - where(members < n, n / members, 0.0)
+        found.append(edges * ((n - 1) / n) * (members > below))
         below = members
-    return pace, hops_s * ((n - 1) / n)
+    return tuple(found)
 
 
-def _all_reduce(group: Group, tiers: tuple[Tier, ...], M: Num) -> Num:
+def link_s_per_byte(tier: Tier, bandwidth_bytes_per_s: float, peers: Num) -> Num:
+    """Seconds per byte into a tier; with direct links a GPU drives as many as it has peers in the group."""
+    if tier.pair_bandwidth_bytes_per_s is None:
+        return 1 / bandwidth_bytes_per_s
+    share = smaller(1.0, larger(peers, 1) * (tier.pair_bandwidth_bytes_per_s / tier.bandwidth_bytes_per_s))
+    return 1 / (bandwidth_bytes_per_s * share)
+
+
+def ring_path(group: Group, tiers: tuple[Tier, ...], op: str) -> Path:
+    """What a ring over the group meets on its way; all zero for a group of one."""
     n = group.ranks
-    pace, hops_s = _ring(group, tiers, "all_reduce")
-    ring = 2 * (n - 1) / n * M * pace + 2 * hops_s
-    tree = 2 * M * pace + 2 * _depth_s(group, tiers)
-    best = smaller(ring, tree)
-    if tiers[0].in_network_reduction:
-        inside = (group.members[0] == n) & (n >= IN_SWITCH_LEAST_RANKS)
-        switch = M / (tiers[0].loaded_bandwidth_bytes_per_s * IN_SWITCH) + 4 * tiers[0].latency_s
-        best = where(inside, smaller(best, switch), best)
-    return best
+    launch_s: Num = 0.0
+    hops_s: Num = 0.0
+    pace: Num = 0.0
+    rise_s: Num = 0.0
+    copy_s: Num = 0.0
+    below: Num = 1
+    for index, (tier, members, count) in enumerate(zip(tiers, group.members, hops(group), strict=True)):
+        curve, used = rate(tier, index == 0, op), members > below
+        if index == 0:
+            launch_s, copy_s = (n > 1) * curve.launch_s, (n > 1) * curve.copy_s_per_byte
+        else:
+            launch_s = launch_s + used * curve.launch_s
+        hops_s = hops_s + count * curve.step_latency_s
+        here = used * link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1) / below
+        rise_s = where(here > pace, curve.rise_s, rise_s)
+        pace = larger(pace, here)
+        below = members
+    return Path(launch_s, hops_s, pace, rise_s, copy_s)
+
+
+def _all_reduce(group: Group, tiers: tuple[Tier, ...]) -> tuple[Line, ...]:
+    n, path = group.ranks, ring_path(group, tiers, "all_reduce")
+    ring = sent(path.launch_s + 2 * path.hops_s, 2 * (n - 1) / n * path.pace, path.rise_s, path.copy_s / n)
+    tree = sent(path.launch_s + 2 * _depth_s(group, tiers), 2 * path.pace, path.rise_s)
+    if not tiers[0].in_network_reduction:
+        return ring, tree
+    switch, inside = in_switch_line(tiers[0]), reduces_in_switch(group)
+    return tuple(
+        Line(
+            where(inside, switch.latency_s, line.latency_s),
+            where(inside, switch.s_per_byte, line.s_per_byte),
+            where(inside, switch.s_per_root_byte, line.s_per_root_byte),
+        )
+        for line in (ring, tree)
+    )
+
+
+def reduces_in_switch(group: Group) -> Num:
+    """Whether a switch that can add up an all_reduce of this group is asked to: all in one unit, and enough of them."""
+    return (group.members[0] == group.ranks) & (group.ranks >= IN_SWITCH_LEAST_RANKS)
+
+
+def in_switch_line(tier: Tier) -> Line:
+    """An all_reduce that the switch adds up (NVLS): each rank sends its tensor once and gets the sum at the same time."""
+    curve = rate(tier, True, "in_switch")
+    return sent(curve.launch_s, 1 / curve.bandwidth_bytes_per_s, curve.rise_s)
 
 
 def _depth_s(group: Group, tiers: tuple[Tier, ...]) -> Num:
-    """Latency from a leaf of the tree to its root."""
-    seconds: Num = 0.0
-    below: Num = 1
-    for tier, members in zip(tiers, group.members, strict=True):
-        seconds = seconds + ceil_log2(members // below) * tier.latency_s
+    """Latency from a leaf of the tree to its root: along the node's chain, then by halves."""
+    chain = smaller(group.members[0], CHAIN)
+    steps = chain - 1 + ceil_log2(ceil_div(group.members[0], CHAIN))
+    seconds: Num = steps * rate(tiers[0], True, "all_reduce").step_latency_s
+    below = group.members[0]
+    for tier, members in zip(tiers[1:], group.members[1:], strict=True):
+        seconds = seconds + ceil_log2(members // below) * rate(tier, False, "all_reduce").step_latency_s
         below = members
     return seconds
 
 
-def _exchange(group: Group, tiers: tuple[Tier, ...], M: Num) -> Num:
-    """Tiers carry their shares at the same time; the messages to n - 1 peers are posted together."""
-    slowest: Num = 0.0
-    latency_s: Num = 0.0
-    below: Num = 1
-    n = group.ranks
-    for index, (tier, members) in enumerate(zip(tiers, group.members, strict=True)):
-        slowest = larger(slowest, (members - below) / n * M / _rate(tier, index, "all_to_all", members // below - 1))
-        latency_s = latency_s + (members > below) * tier.latency_s
+def _exchange(group: Group, tiers: tuple[Tier, ...]) -> Line:
+    """Tiers carry their shares at the same time; the messages to n - 1 peers are posted one after the other."""
+    n, curve = group.ranks, rate(tiers[0], True, "all_to_all")
+    latency_s = (n > 1) * curve.launch_s + (n - 1) * curve.step_latency_s
+    below = group.members[0]
+    slowest = (below - 1) / below * link_s_per_byte(tiers[0], curve.bandwidth_bytes_per_s, below - 1)
+    rise_s: Num = curve.rise_s
+    copy_s = (n > 1) * curve.copy_s_per_byte / n
+    for tier, members in zip(tiers[1:], group.members[1:], strict=True):
+        curve = rate(tier, False, "all_to_all")
+        here = (members - below) / n * link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1)
+        latency_s = latency_s + (members > below) * (curve.launch_s + curve.step_latency_s)
+        rise_s = where(here > slowest, curve.rise_s, rise_s)
+        slowest = larger(slowest, here)
         below = members
-    return slowest + latency_s
+    return sent(latency_s, slowest, rise_s, copy_s)
 
 
-def _widest(group: Group, tiers: tuple[Tier, ...], op: str, M: Num) -> Num:
+def _send(group: Group, tiers: tuple[Tier, ...]) -> Line:
     """Neighbours may sit in different units of the widest tier that the group spans."""
-    seconds: Num = 0.0
+    n = group.ranks
+    launch_s = (n > 1) * rate(tiers[0], True, "send").launch_s
+    step_s: Num = 0.0
+    pace: Num = 0.0
+    rise_s: Num = 0.0
     below: Num = 1
     for index, (tier, members) in enumerate(zip(tiers, group.members, strict=True)):
-        seconds = where(members > below, M / _rate(tier, index, op, 1) + tier.latency_s, seconds)
+        curve, used = rate(tier, index == 0, "send"), members > below
+        step_s = where(used, curve.step_latency_s + (curve.launch_s if index else 0.0), step_s)
+        pace = where(used, link_s_per_byte(tier, curve.bandwidth_bytes_per_s, 1), pace)
+        rise_s = where(used, curve.rise_s, rise_s)
         below = members
-    return seconds
+    return sent(launch_s + step_s, pace, rise_s)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from meshwright.collectives.algorithms import OPS, Algorithm, StepList, algorithms
 from meshwright.collectives.execute import execute, padded_bytes
 from meshwright.collectives.price import collective_s
-from meshwright.collectives.step_price import Crossover, Line, best_line, crossovers, in_switch_line, lines, packed_group
+from meshwright.collectives.step_price import Crossover, NamedLine, best_line, crossovers, in_switch, lines, packed_group
 from meshwright.collectives.verify import verify
 from meshwright.errors import InputError, Mistake
 from meshwright.spec.cluster import Cluster
@@ -90,7 +90,7 @@ def report(op: str, size_bytes: float, ranks: int, cluster: Cluster | None = Non
     rows = [_row(a, s, size_bytes, found.get(a.name, ())) for a, s in zip(known, lists, strict=True)]
     if run:
         rows = _executed(rows, known, lists, size_bytes)
-    switch = in_switch_line(ranks, cluster) if cluster and op == "all_reduce" else None
+    switch = in_switch(ranks, cluster) if cluster and op == "all_reduce" else None
     if switch:
         rows.append(_in_switch_row(switch, size_bytes))
     every = [line for group in found.values() for line in group] + ([switch] if switch else [])
@@ -137,7 +137,7 @@ def _per_node(ranks: int, cluster: Cluster | None) -> int | None:
     return ranks // 2 if ranks % 2 == 0 else None
 
 
-def _row(algorithm: Algorithm, steps: StepList, size_bytes: float, found: Sequence[Line]) -> AlgorithmRow:
+def _row(algorithm: Algorithm, steps: StepList, size_bytes: float, found: Sequence[NamedLine]) -> AlgorithmRow:
     fastest = best_line(found, size_bytes) if found else None
     return AlgorithmRow(
         name=algorithm.name,
@@ -165,7 +165,7 @@ def _executed(rows: Sequence[AlgorithmRow], known: Sequence[Algorithm], lists: S
     ]
 
 
-def _in_switch_row(line: Line, size_bytes: float) -> AlgorithmRow:
+def _in_switch_row(line: NamedLine, size_bytes: float) -> AlgorithmRow:
     return AlgorithmRow(
         name=line.name,
         steps=line.steps,

@@ -1,20 +1,21 @@
 """Seconds of one algorithm, read off its step list: what the price of a collective is made of, and why one wins.
 
-Bytes: each step takes as long as the slowest tier needs for what its busiest port carries, and steps follow one another.
-Into tier i a unit of c_{i-1} ranks has c_{i-1} adapters, and the list is run by that many lanes at once, each starting at
-another local rank, so that the unit's traffic spreads over all of them (NCCL's channels); not where everything passes one
-root. Latency: the longest chain of messages that wait for one another, each as late as its tier's latency, while a rank
-that goes on to its next step waits for the innermost tier's latency only (LogP with gap o = g; Culler et al., "LogP:
-towards a realistic model of parallel computation", PPoPP 1993). Rates and start-up are those of ``price.py``.
+Bytes: each step takes as long as the slowest tier needs for what its busiest port carries, and steps follow one another; the
+rise to full bandwidth (spec/network.py) is of a tier's bytes in all steps together, as in measurements, where steps are
+pipelined. Into tier i a unit of c_{i-1} ranks has c_{i-1} adapters, and the list is run by that many lanes at once, each
+starting at another local rank, so that the unit's traffic spreads over all of them (NCCL's channels); not where everything
+passes one root. Latency: the longest chain of messages that wait for one another, each as late as its tier's latency, while
+a rank that goes on to its next step waits for the innermost tier's latency only (LogP with gap o = g; Culler et al., "LogP:
+towards a realistic model of parallel computation", PPoPP 1993). Rates are those of the price (rates.py).
 
-The result is a straight line in the payload, so that crossovers are exact.
+The result is a line in the payload and its root, so that crossovers are exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 from meshwright.arithmetic import Num
 from meshwright.collectives.algorithms import Algorithm, StepList
 from meshwright.collectives.algorithms.steplist import Ints
-from meshwright.collectives.price import IN_SWITCH, IN_SWITCH_LEAST_RANKS, START_S, Group, _rate
+from meshwright.collectives.line import NOTHING, Line
+from meshwright.collectives.price import Group, in_switch_line, link_s_per_byte, reduces_in_switch
+from meshwright.collectives.rates import rate
 from meshwright.mesh import Leg, members_per_unit
 from meshwright.spec.cluster import Cluster, Tier
 
@@ -31,17 +34,21 @@ PIECES = (1, 4, 16, 64)
 
 
 @dataclass(frozen=True)
-class Line:
-    """time_s = latency_s + payload_bytes * s_per_byte, of one step list of ``name`` with ``steps`` steps."""
+class NamedLine:
+    """The line of one step list of the algorithm ``name`` with ``steps`` steps."""
 
     name: str
     steps: int
-    latency_s: float
-    s_per_byte: float
+    line: Line
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds that do not depend on the payload."""
+        return float(self.line.latency_s)
 
     def time_s(self, payload_bytes: Num) -> Num:
         """Seconds of one call."""
-        return self.latency_s + payload_bytes * self.s_per_byte
+        return self.line.time_s(payload_bytes)
 
 
 def packed_group(ranks: int, cluster: Cluster) -> Group:
@@ -50,29 +57,35 @@ def packed_group(ranks: int, cluster: Cluster) -> Group:
     return Group(ranks, (*inner, ranks))
 
 
-def lines(algorithm: Algorithm, ranks: int, cluster: Cluster) -> tuple[Line, ...]:
+def lines(algorithm: Algorithm, ranks: int, cluster: Cluster) -> tuple[NamedLine, ...]:
     """The lines of an algorithm on a packed group; several where it can be pipelined more or less finely."""
     lists = [algorithm.build(ranks)] if algorithm.pipelined is None else [algorithm.pipelined(ranks, pieces) for pieces in PIECES]
     group = packed_group(ranks, cluster)
-    return tuple(line(algorithm.name, steps, group, cluster.tiers, not algorithm.one_root) for steps in lists)
+    return tuple(NamedLine(algorithm.name, steps.num_steps, line(steps, group, cluster.tiers, not algorithm.one_root)) for steps in lists)
 
 
-def line(name: str, steps: StepList, group: Group, tiers: Sequence[Tier], lanes: bool) -> Line:
+def line(steps: StepList, group: Group, tiers: Sequence[Tier], lanes: bool) -> Line:
     """The line of one step list; ``group.members`` are the ranks in one unit of each tier, each dividing the next."""
     if not steps.num_steps:
-        return Line(name, 0, 0.0, 0.0)
+        return NOTHING
+    curves = [rate(tier, index == 0, steps.op) for index, tier in enumerate(tiers)]
     hop_s = np.zeros(len(steps))
-    seconds = np.zeros(steps.num_steps)
+    seconds = np.zeros((len(tiers), steps.num_steps))  # per byte of payload, of the busiest port
     open_rows = np.ones(len(steps), dtype=np.bool_)
-    below = 1
-    for index, (tier, members) in enumerate(zip(tiers, group.members, strict=True)):
+    below: Num = 1
+    for index, (tier, curve, members) in enumerate(zip(tiers, curves, group.members, strict=True)):
         inside = open_rows & (steps.sender // members == steps.receiver // members)
         open_rows &= ~inside
-        hop_s[inside] = tier.latency_s
+        hop_s[inside] = curve.step_latency_s
         load = _busiest(steps, inside, below if lanes else 1) / (below if lanes else 1)
-        seconds = np.maximum(seconds, load * steps.chunk_bytes(1.0) / _rate(tier, index, steps.op, members // below - 1))
+        pace = link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1)
+        seconds[index] = load * steps.chunk_bytes(1.0) * pace
         below = members
-    return Line(name, steps.num_steps, START_S + _chain_s(steps, hop_s, tiers[0].latency_s), float(seconds.sum()))
+    slowest = seconds.argmax(axis=0)
+    per_tier = np.bincount(slowest, seconds.max(axis=0), len(tiers))
+    rise = float(np.sqrt(per_tier * [curve.rise_s for curve in curves]).sum())
+    latency_s = curves[0].launch_s + _chain_s(steps, hop_s, curves[0].step_latency_s)
+    return Line(latency_s, float(per_tier.sum()) + curves[0].copy_s_per_byte / steps.ranks, rise)
 
 
 def _chain_s(steps: StepList, hop_s: NDArray[np.float64], gap_s: float) -> float:
@@ -100,15 +113,15 @@ def _busiest(steps: StepList, rows: NDArray[np.bool_], unit: int) -> Ints:
     return busiest
 
 
-def in_switch_line(ranks: int, cluster: Cluster) -> Line | None:
-    """An all_reduce that the switch adds up (NVLS): each rank sends its tensor once; None where the price does not use it."""
+def in_switch(ranks: int, cluster: Cluster) -> NamedLine | None:
+    """An all_reduce that the switch adds up (NVLS); None where the price does not use it."""
     tier = cluster.tiers[0]
-    if not tier.in_network_reduction or ranks < IN_SWITCH_LEAST_RANKS or packed_group(ranks, cluster).members[0] < ranks:
+    if not tier.in_network_reduction or not reduces_in_switch(packed_group(ranks, cluster)):
         return None
-    return Line("in_switch", 1, START_S + 4 * tier.latency_s, 1 / (tier.loaded_bandwidth_bytes_per_s * IN_SWITCH))
+    return NamedLine("in_switch", 1, in_switch_line(tier))
 
 
-def best_line(found: Iterable[Line], payload_bytes: float) -> Line:
+def best_line(found: Iterable[NamedLine], payload_bytes: float) -> NamedLine:
     """The fastest for one size; the first of equals."""
     return min(found, key=lambda candidate: candidate.time_s(payload_bytes))
 
@@ -122,20 +135,33 @@ class Crossover:
     payload_bytes: float
 
 
-def crossovers(found: Sequence[Line], smallest: float, largest: float) -> tuple[Crossover, ...]:
-    """Where the fastest algorithm changes between two sizes, in order; follows the lower envelope of the lines."""
-    at, now = smallest, best_line(found, smallest)
+def crossovers(found: Sequence[NamedLine], smallest: float, largest: float) -> tuple[Crossover, ...]:
+    """Where the fastest algorithm changes between two sizes, in order.
+
+    Two lines meet where a quadratic in the root of the payload is zero, at most twice; between neighbouring meetings of all
+    pairs nothing changes, so that the middle of each stretch tells its fastest.
+    """
+    meetings = {size for first, second in combinations(found, 2) for size in _meetings(first.line, second.line)}
+    bounds = [smallest, *sorted(size for size in meetings if smallest < size < largest), largest]
     changes: list[Crossover] = []
-    while True:
-        later = [
-            ((other.latency_s - now.latency_s) / (now.s_per_byte - other.s_per_byte), other)
-            for other in found
-            if other.s_per_byte < now.s_per_byte
-        ]
-        ahead = [(size, other) for size, other in later if at < size <= largest]
-        if not ahead:
-            return tuple(changes)
-        at, following = min(ahead, key=lambda change: (change[0], change[1].s_per_byte))
-        if following.name != now.name:
-            changes.append(Crossover(now.name, following.name, at))
+    now = best_line(found, float(np.sqrt(bounds[0] * bounds[1]))).name
+    for low, high in pairwise(bounds[1:]):
+        following = best_line(found, float(np.sqrt(low * high))).name
+        if following != now:
+            changes.append(Crossover(now, following, low))
         now = following
+    return tuple(changes)
+
+
+def _meetings(first: Line, second: Line) -> list[float]:
+    """Payloads of more than 0 bytes for which two lines give the same time."""
+    a, b = first.s_per_byte - second.s_per_byte, first.s_per_root_byte - second.s_per_root_byte
+    c = first.latency_s - second.latency_s
+    if a == 0:
+        roots = [-c / b] if b else []
+    else:
+        inside = b * b - 4 * a * c
+        # The root without cancellation first, the other from their product c/a (Numerical Recipes, section 5.6).
+        q = -(b + float(np.copysign(np.sqrt(inside), b))) / 2 if inside >= 0 else 0.0
+        roots = [q / a, c / q] if q else []
+    return [x * x for x in roots if x > 0]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meshwright.spec.network import MeasuredCurve
+
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
@@ -44,6 +46,8 @@ class Tier:
         latency_s: of one message step between two GPUs of this tier.
         oversubscription: 1 for a full-bisection fabric; 2 halves what each GPU gets when all send at once.
         in_network_reduction: an all_reduce needs one pass through the switch (NVLS, SHARP).
+        curves: fitted to collectives measured in this tier, () where nobody has; network: the name they go by. They price what
+            they were fitted to, the figures above everything else.
     """
 
     name: str
@@ -53,7 +57,13 @@ class Tier:
     oversubscription: float = 1.0
     in_network_reduction: bool = False
     pair_bandwidth_bytes_per_s: float | None = None
+    network: str = ""
+    curves: tuple[MeasuredCurve, ...] = ()
     source: str = ""
+
+    def __hash__(self) -> int:
+        # Tiers are keys of the price's cache; the dataclass's own would go through every constant of every curve.
+        return hash((self.name, self.bandwidth_bytes_per_s, self.latency_s))
 
     @property
     def loaded_bandwidth_bytes_per_s(self) -> float:

@@ -14,6 +14,7 @@ from meshwright import catalog
 from meshwright.errors import InputError, Mistake, Mistakes
 from meshwright.spec.cluster import Cluster, Device, Tier
 from meshwright.spec.files import read_toml
+from meshwright.spec.load_network import network_of
 from meshwright.spec.tables import Table
 from meshwright.units import DTYPE_BYTES
 
@@ -145,7 +146,7 @@ def _peaks_of(table: Table) -> tuple[tuple[str, float], ...]:
 
 def _tiers_of(table: Table) -> list[Tier]:
     tables = table.tables("tiers")
-    tiers = [_tier_of(inner, outermost=i == len(tables) - 1) for i, inner in enumerate(tables)]
+    tiers = [_tier_of(inner, innermost=i == 0, outermost=i == len(tables) - 1) for i, inner in enumerate(tables)]
     smaller: int | None = None
     for inner, tier in zip(tables, tiers, strict=True):
         if tier.size is None or not inner.sound("size"):
@@ -159,7 +160,7 @@ def _tiers_of(table: Table) -> list[Tier]:
     return tiers
 
 
-def _tier_of(table: Table, outermost: bool) -> Tier:
+def _tier_of(table: Table, innermost: bool, outermost: bool) -> Tier:
     low, high = BANDWIDTH_BOUNDS
     name = table.text("name")
     size = table.integer("size", None, low=2) if outermost else table.integer("size", low=2)
@@ -171,11 +172,12 @@ def _tier_of(table: Table, outermost: bool) -> Tier:
     latency_s = table.number("latency_s", low=0.0, high=LONGEST_LATENCY_S, unit=LATENCY_UNIT)
     oversubscription = table.number("oversubscription", 1.0, low=1.0, high=LARGEST_OVERSUBSCRIPTION)
     reduces = table.flag("in_network_reduction", False)
+    network, curves = network_of(table, spans_nodes=not innermost)
     source = _source_of(table)
     table.refuse_unread(TIER_HINTS)
     return Tier(
         name=name, size=size, bandwidth_bytes_per_s=bandwidth, latency_s=latency_s, oversubscription=oversubscription,
-        in_network_reduction=reduces, pair_bandwidth_bytes_per_s=pair_bandwidth, source=source,
+        in_network_reduction=reduces, pair_bandwidth_bytes_per_s=pair_bandwidth, network=network, curves=curves, source=source,
     )  # fmt: skip
 
 

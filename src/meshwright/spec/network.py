@@ -13,37 +13,65 @@ The last term is the part that a rank keeps (1/n of the payload), which an out-o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from meshwright.arithmetic import Num, where
+from meshwright.arithmetic import Num, root, where
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Fitted constants of one (op, algorithm) in one tier of one device generation.
+    """Constants of one (op, algorithm) in one tier.
 
     Attributes:
         launch_s: fixed cost of the call; step_latency_s: of each further step.
         bandwidth_bytes_per_s: per direction and GPU that very large messages approach.
         half_bytes: wire bytes at which half of it is reached.
-        copy_bandwidth_bytes_per_s: of the local copy of a rank's own part; infinite where nothing is copied.
+        copy_bandwidth_bytes_per_s: of the local copy of a rank's own part; None where nothing is copied.
     """
 
     launch_s: float
     step_latency_s: float
     bandwidth_bytes_per_s: float
     half_bytes: float
-    copy_bandwidth_bytes_per_s: float = math.inf
+    copy_bandwidth_bytes_per_s: float | None = None
+
+    @property
+    def copy_s_per_byte(self) -> float:
+        """Seconds for each byte of a rank's own part."""
+        return 1 / self.copy_bandwidth_bytes_per_s if self.copy_bandwidth_bytes_per_s else 0.0
+
+    @property
+    def rise_s(self) -> float:
+        """``half_bytes`` as seconds: x seconds of bytes at full bandwidth take x + sqrt(rise_s x)."""
+        return self.half_bytes / self.bandwidth_bytes_per_s
 
     def efficiency(self, wire_bytes: Num) -> Num:
         """Share of the bandwidth that a message of this size gets: 0 to 1."""
-        return wire_bytes / (wire_bytes + np.sqrt(self.half_bytes * wire_bytes))
+        return wire_bytes / (wire_bytes + root(self.half_bytes * wire_bytes))
 
     def time_s(self, steps: Num, wire_bytes: Num, own_bytes: Num = 0.0) -> Num:
         """Seconds of one call; all arguments are numbers or arrays that broadcast. A group of one (steps = 0) costs nothing."""
         launch = where(steps > 0, self.launch_s, 0.0)
-        sent = (wire_bytes + np.sqrt(self.half_bytes * wire_bytes)) / self.bandwidth_bytes_per_s
-        return launch + steps * self.step_latency_s + sent + own_bytes / self.copy_bandwidth_bytes_per_s
+        sent = (wire_bytes + root(self.half_bytes * wire_bytes)) / self.bandwidth_bytes_per_s
+        return launch + steps * self.step_latency_s + sent + own_bytes * self.copy_s_per_byte
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCurve(Curve):
+    """A curve that was fitted to measurements, with where it comes from and how well it fits.
+
+    Attributes:
+        nodes: how many nodes the measured groups spanned; ranks: the group sizes; payload_bytes: smallest and largest.
+        points: how many were fitted. median_error: of these points; left_out_error: median with each size left out in turn,
+            None if unknown.
+    """
+
+    op: str
+    algorithm: str
+    nodes: int
+    ranks: tuple[int, ...]
+    payload_bytes: tuple[int, ...]
+    points: int
+    median_error: float
+    left_out_error: float | None = None
+    source: str = ""

@@ -1,0 +1,42 @@
+"""What every price of a collective comes down to: a latency, seconds per byte, and seconds per root of a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meshwright.arithmetic import Num, root, smaller
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """time_s = latency_s + payload_bytes * s_per_byte + sqrt(payload_bytes) * s_per_root_byte.
+
+    The last term is how pipelining rises to full bandwidth (spec/network.py). All three are numbers, or arrays with one entry
+    per layout.
+    """
+
+    latency_s: Num
+    s_per_byte: Num
+    s_per_root_byte: Num
+
+    def time_s(self, payload_bytes: Num) -> Num:
+        """Seconds of one call."""
+        return self.latency_s + payload_bytes * self.s_per_byte + root(payload_bytes) * self.s_per_root_byte
+
+
+NOTHING = Line(0.0, 0.0, 0.0)
+"""What a group of one takes."""
+
+
+def sent(latency_s: Num, seconds: Num, rise_s: Num, copy_s: Num = 0.0) -> Line:
+    """The line of a collective whose bytes take ``seconds`` for each byte of payload at full bandwidth, and ``copy_s`` locally."""
+    return Line(latency_s, seconds + copy_s, root(rise_s * seconds))
+
+
+def fastest_s(lines: Sequence[Line], payload_bytes: Num) -> Num:
+    """Seconds of the fastest of a few lines."""
+    seconds = lines[0].time_s(payload_bytes)
+    for line in lines[1:]:
+        seconds = smaller(seconds, line.time_s(payload_bytes))
+    return seconds

@@ -16,8 +16,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.arithmetic import Num, smaller
-from meshwright.collectives.algorithms import direct, ring
+from meshwright.calibrate.counts import ALGORITHMS, counts, inside_s
 from meshwright.errors import InputError, Mistake
 from meshwright.spec.network import Curve
 
@@ -69,70 +68,53 @@ def median_error(errors: Sequence[float]) -> float:
     return float(np.median(np.abs(errors)))
 
 
-def _in_switch_steps(ranks: Num) -> Num:
-    return smaller(ranks - 1, 1)
-
-
-def _in_switch_wire_bytes(payload_bytes: Num, ranks: Num) -> Num:
-    return payload_bytes * _in_switch_steps(ranks)
-
-
-COUNTS: dict[tuple[str, str], tuple[Callable[[Num], Num], Callable[[Num, Num], Num]]] = {
-    ("all_reduce", "ring"): (ring.all_reduce_steps, ring.all_reduce_wire_bytes),
-    ("all_reduce", "in_switch"): (_in_switch_steps, _in_switch_wire_bytes),
-    ("all_gather", "ring"): (ring.half_steps, ring.half_wire_bytes),
-    ("reduce_scatter", "ring"): (ring.half_steps, ring.half_wire_bytes),
-    ("all_to_all", "pairwise"): (direct.pairwise_steps, direct.exchange_wire_bytes),
-}
-"""Steps and wire bytes of what NCCL runs inside a node. In the switch: M up and the sum down, in one step."""
-
-
-def counts(op: str, algorithm: str, payload_bytes: Num, ranks: Num) -> tuple[Num, Num, Num]:
-    """(steps, wire_bytes, own_bytes) as a curve takes them."""
-    steps, wire_bytes = COUNTS[op, algorithm]
-    own = 0.0 * payload_bytes if algorithm == "in_switch" else payload_bytes / ranks
-    return steps(ranks), wire_bytes(payload_bytes, ranks), own
-
-
-def fit(points: Iterable[Point], algorithm: str) -> Fit:
-    """Fit one curve to the points of one op.
+def fit(points: Iterable[Point], algorithm: str, inside: Curve | None = None) -> Fit:
+    """Fit one curve to the points of one op, inside a node or across nodes.
 
     With one group size the latency of a step cannot be told from the launch, nor the local copy from the wire: both
     are then in ``launch_s`` and ``bandwidth_bytes_per_s``.
+
+    Args:
+        inside: for points across nodes, the curve of the node's own tier, whose share of the time is taken off first.
 
     Raises InputError for points of several ops, fewer than three sizes, or times and sizes that are not positive.
     """
     chosen = tuple(sorted(points, key=lambda p: (p.ranks, p.payload_bytes)))
     _check(chosen, algorithm)
-    curve = _curve(chosen, algorithm)
+    curve = _curve(chosen, algorithm, inside)
     return Fit(
         op=chosen[0].op,
         algorithm=algorithm,
         curve=curve,
         points=chosen,
-        errors=_errors(curve, chosen, algorithm),
-        left_out_size_errors=_left_out(chosen, algorithm, lambda p: p.payload_bytes),
-        left_out_group_errors=_left_out(chosen, algorithm, lambda p: p.ranks),
+        errors=_errors(curve, chosen, algorithm, inside),
+        left_out_size_errors=_left_out(chosen, algorithm, inside, lambda p: p.payload_bytes),
+        left_out_group_errors=_left_out(chosen, algorithm, inside, lambda p: p.ranks),
     )
 
 
-def fit_all(points: Iterable[Point], in_switch_from: int | None = None) -> tuple[Fit, ...]:
-    """One fit per op and number of nodes, in the order of COUNTS.
+def fit_all(
+    points: Iterable[Point], in_switch_from: int | None = None, inside: Callable[[str], Curve | None] = lambda op: None
+) -> tuple[Fit, ...]:
+    """One fit per op inside a node, and one per op across nodes, in the order of ALGORITHMS.
 
     Args:
         in_switch_from: on how many ranks of one node an all_reduce is reduced by the switch (NCCL 2.27 and later: 8 GPUs of
             Hopper or later); those points then have their own curve. None: never.
+        inside: the curve of the node's own tier for an op, where the points themselves do not give one.
 
     Raises InputError with the mistakes of all of them.
     """
     found: list[Fit] = []
     mistakes: list[Mistake] = []
     every = list(points)
-    for nodes in sorted({point.nodes for point in every}):
-        for op, algorithm in COUNTS:
-            chosen = [p for p in every if (p.op, p.nodes) == (op, nodes) and _is_in_switch(p, in_switch_from) == (algorithm == "in_switch")]
+    for across in (False, True):
+        fitted = {one.op: one.curve for one in found if one.algorithm != "in_switch"}
+        for op, algorithm in ALGORITHMS:
+            in_switch = algorithm == "in_switch"
+            chosen = [p for p in every if p.op == op and (p.nodes > 1) == across and _is_in_switch(p, in_switch_from) == in_switch]
             try:
-                found += [fit(chosen, algorithm)] if chosen else []
+                found += [fit(chosen, algorithm, (fitted.get(op) or inside(op)) if across else None)] if chosen else []
             except InputError as error:
                 mistakes += error.mistakes
     if mistakes:
@@ -153,8 +135,12 @@ def _check(points: tuple[Point, ...], algorithm: str) -> None:
     ]
     ops = sorted({p.op for p in points})
     sizes = {p.payload_bytes for p in points}
-    if len(ops) > 1 or any((op, algorithm) not in COUNTS for op in ops):
-        legal = ", ".join(f"{op} {name}" for op, name in COUNTS)
+    uneven = next((p for p in points if p.ranks % p.nodes), None)
+    if uneven is not None:
+        problem = f"are not spread evenly over {uneven.nodes} nodes"
+        mistakes.append(Mistake(uneven.where, "ranks", uneven.ranks, f"a multiple of {uneven.nodes}", problem=problem))
+    if len(ops) > 1 or any((op, algorithm) not in ALGORITHMS for op in ops):
+        legal = ", ".join(f"{op} {name}" for op, name in ALGORITHMS)
         mistakes.append(Mistake("", "op", f"{', '.join(ops)} {algorithm}", f"one of: {legal}", problem="has no curve"))
     elif len(sizes) < FEWEST_SIZES:
         hint = "measure a range, for example nccl-tests with -b 1K -e 512M -f 4"
@@ -165,20 +151,41 @@ def _check(points: tuple[Point, ...], algorithm: str) -> None:
         raise InputError(mistakes)
 
 
-def _columns(points: Sequence[Point], algorithm: str) -> tuple[list[str], Floats]:
-    """The linear unknowns and their factors, float[points, unknowns]; what one group size cannot show is left out."""
+@dataclass(frozen=True)
+class _Counted:
+    """Points as arrays of one entry each: what a curve takes, and the seconds that are not the curve's."""
+
+    steps: Floats
+    wire_bytes: Floats
+    own_bytes: Floats
+    inside_s: Floats
+
+
+def _count(points: Sequence[Point], algorithm: str, inside: Curve | None) -> _Counted:
+    op, across = points[0].op, points[0].nodes > 1
     ranks = np.array([p.ranks for p in points], dtype=np.float64)
+    nodes = np.array([p.nodes for p in points], dtype=np.float64)
     payload = np.array([p.payload_bytes for p in points], dtype=np.float64)
-    steps, wire, own = (np.broadcast_to(x, ranks.shape) for x in counts(points[0].op, algorithm, payload, ranks))
-    columns = {"launch": np.ones_like(ranks), "wire": wire, "root": np.sqrt(wire)}
-    if len(set(ranks)) > 1 and algorithm != "in_switch":
-        columns |= {"step": steps, "own": own}
+    steps, wire, own = (np.broadcast_to(x, ranks.shape) for x in counts(op, algorithm, payload, ranks, nodes if across else 1))
+    before = inside_s(op, payload, ranks, nodes, inside) if across and inside is not None else np.zeros_like(ranks)
+    return _Counted(steps, wire, own, before)
+
+
+def _columns(counted: _Counted) -> tuple[list[str], Floats]:
+    """The linear unknowns and their factors, float[points, unknowns]; what one group size cannot show is left out."""
+    wire = counted.wire_bytes
+    columns = {"launch": np.ones_like(wire), "wire": wire, "root": np.sqrt(wire)}
+    if len(set(counted.steps)) > 1:
+        columns |= {"step": counted.steps}
+        columns |= {"own": counted.own_bytes} if counted.own_bytes.any() else {}
     return list(columns), np.stack(list(columns.values()), axis=1)
 
 
-def _curve(points: Sequence[Point], algorithm: str) -> Curve:
-    names, factors = _columns(points, algorithm)
-    solution = dict(zip(names, _robust(factors, np.array([p.time_s for p in points])), strict=True))
+def _curve(points: Sequence[Point], algorithm: str, inside: Curve | None) -> Curve:
+    counted = _count(points, algorithm, inside)
+    time_s = np.array([p.time_s for p in points])
+    names, factors = _columns(counted)
+    solution = dict(zip(names, _robust(factors, time_s, counted.inside_s).tolist(), strict=True))
     per_byte, own = solution["wire"], solution.get("own", 0.0)
     return Curve(
         launch_s=solution["launch"],
@@ -189,12 +196,13 @@ def _curve(points: Sequence[Point], algorithm: str) -> Curve:
     )
 
 
-def _robust(factors: Floats, time_s: Floats) -> Floats:
+def _robust(factors: Floats, time_s: Floats, known_s: Floats) -> Floats:
+    """The unknowns; ``known_s`` is the part of each time that is not theirs."""
     weight = 1 / time_s
     solution = np.zeros(factors.shape[1])
     for _ in range(ROUNDS):
-        solution = non_negative(factors * weight[:, None], time_s * weight)
-        error = np.abs(factors @ solution / time_s - 1)
+        solution = non_negative(factors * weight[:, None], (time_s - known_s) * weight)
+        error = np.abs((factors @ solution + known_s) / time_s - 1)
         weight = np.sqrt(TOLERATED_ERROR / np.maximum(error, TOLERATED_ERROR)) / time_s
     return solution
 
@@ -220,23 +228,26 @@ def non_negative(factors: Floats, wanted: Floats) -> Floats:
     return best
 
 
-def predicted_s(curve: Curve, algorithm: str, point: Point) -> float:
+def predicted_s(curve: Curve, algorithm: str, point: Point, inside: Curve | None = None) -> float:
     """Seconds that a curve gives for one point, whose own time is not looked at."""
-    return float(curve.time_s(*counts(point.op, algorithm, point.payload_bytes, point.ranks)))
+    return float(_predicted(curve, (point,), algorithm, inside)[0])
 
 
-def _errors(curve: Curve, points: Sequence[Point], algorithm: str) -> tuple[float, ...]:
-    ranks = np.array([p.ranks for p in points], dtype=np.float64)
-    payload = np.array([p.payload_bytes for p in points], dtype=np.float64)
-    predicted = curve.time_s(*counts(points[0].op, algorithm, payload, ranks))
-    return tuple((predicted / np.array([p.time_s for p in points]) - 1).tolist())
+def _predicted(curve: Curve, points: Sequence[Point], algorithm: str, inside: Curve | None) -> Floats:
+    counted = _count(points, algorithm, inside)
+    seconds: Floats = counted.inside_s + curve.time_s(counted.steps, counted.wire_bytes, counted.own_bytes)
+    return seconds
 
 
-def _left_out(points: Sequence[Point], algorithm: str, key: Callable[[Point], float]) -> tuple[float, ...]:
+def _errors(curve: Curve, points: Sequence[Point], algorithm: str, inside: Curve | None) -> tuple[float, ...]:
+    return tuple((_predicted(curve, points, algorithm, inside) / np.array([p.time_s for p in points]) - 1).tolist())
+
+
+def _left_out(points: Sequence[Point], algorithm: str, inside: Curve | None, key: Callable[[Point], float]) -> tuple[float, ...]:
     errors: list[float] = []
     for value in sorted({key(p) for p in points}):
         held, out = [p for p in points if key(p) != value], [p for p in points if key(p) == value]
         if len({p.payload_bytes for p in held}) < FEWEST_SIZES:
             return ()
-        errors += _errors(_curve(held, algorithm), out, algorithm)
+        errors += _errors(_curve(held, algorithm, inside), out, algorithm, inside)
     return tuple(errors)

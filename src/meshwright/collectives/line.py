@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.arithmetic import Num, root, smaller
+from meshwright.arithmetic import Num, root, smaller, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,15 @@ NOTHING = Line(0.0, 0.0, 0.0)
 def sent(latency_s: Num, seconds: Num, rise_s: Num, copy_s: Num = 0.0) -> Line:
     """The line of a collective whose bytes take ``seconds`` for each byte of payload at full bandwidth, and ``copy_s`` locally."""
     return Line(latency_s, seconds + copy_s, root(rise_s * seconds))
+
+
+def either(condition: Num, yes: Line, no: Line) -> Line:
+    """One line where a condition holds, another elsewhere."""
+    return Line(
+        where(condition, yes.latency_s, no.latency_s),
+        where(condition, yes.s_per_byte, no.s_per_byte),
+        where(condition, yes.s_per_root_byte, no.s_per_root_byte),
+    )
 
 
 def fastest_s(lines: Sequence[Line], payload_bytes: Num) -> Num:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.arithmetic import Num, ceil_div, ceil_log2, larger, smaller, where
-from meshwright.collectives.line import NOTHING, Line, fastest_s, sent
+from meshwright.collectives.line import NOTHING, Line, either, fastest_s, sent
 from meshwright.collectives.rates import rate
 from meshwright.spec.cluster import Tier
 
@@ -126,17 +126,21 @@ def _all_reduce(group: Group, tiers: tuple[Tier, ...]) -> tuple[Line, ...]:
     n, path = group.ranks, ring_path(group, tiers, "all_reduce")
     ring = sent(path.launch_s + 2 * path.hops_s, 2 * (n - 1) / n * path.pace, path.rise_s, path.copy_s / n)
     tree = sent(path.launch_s + 2 * _depth_s(group, tiers), 2 * path.pace, path.rise_s)
+    tree = either(_measured_across(group, tiers), ring, tree)
     if not tiers[0].in_network_reduction:
         return ring, tree
     switch, inside = in_switch_line(tiers[0]), reduces_in_switch(group)
-    return tuple(
-        Line(
-            where(inside, switch.latency_s, line.latency_s),
-            where(inside, switch.s_per_byte, line.s_per_byte),
-            where(inside, switch.s_per_root_byte, line.s_per_root_byte),
-        )
-        for line in (ring, tree)
-    )
+    return either(inside, switch, ring), either(inside, switch, tree)
+
+
+def _measured_across(group: Group, tiers: tuple[Tier, ...]) -> Num:
+    """Whether the widest tier that the group spans has been measured: its curve is of what NCCL chose, tree or ring."""
+    found: Num = False
+    below = group.members[0]
+    for tier, members in zip(tiers[1:], group.members[1:], strict=True):
+        found = where(members > below, any(curve.op == "all_reduce" for curve in tier.curves), found)
+        below = members
+    return found
 
 
 def reduces_in_switch(group: Group) -> Num:

@@ -1,0 +1,34 @@
+"""``meshwright calibrate``: a cluster file from what was measured on the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from meshwright.cli.options import Count, OneOf, command
+from meshwright.cli.output import emit
+
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option("-o", "--output", metavar="FILE.toml", required=True, type=click.Path(path_type=Path), help="Write the cluster here.")
+@click.option("--cluster", metavar="C", help="What was measured: a catalog name or a TOML file.  [default: told by the device's name]")
+@click.option("--op", type=OneOf("OP", OPS), help="The collective, for output that does not name it.")
+@click.option("--ranks", type=Count(), help="Ranks, for output that does not list them.")
+def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: str | None, ranks: int | None, as_json: bool) -> None:
+    """Fit the network of a cluster to measured collectives.
+
+    FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of `python -m
+    meshwright.runtime.bench_collectives`. What is written can be used as --cluster.
+    """
+    from meshwright.calibrate.measurement import fit_files
+    from meshwright.render.calibrate import calibrated_text
+    from meshwright.spec.files import write_text
+
+    found = fit_files(files, output.stem, cluster, op, ranks)
+    write_text(output, found.text)
+    click.echo(f"wrote {output}", err=True)
+    emit(as_json, {"cluster": str(output), **found.as_json()}, lambda: calibrated_text(found))

@@ -102,8 +102,8 @@ def test_points_that_cannot_be_fitted_are_refused(points, message):
     ("device", "cluster"),
     [
         ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80g"), ("NVIDIA A100-SXM4-40GB", "a100-sxm-40g"),
-        ("NVIDIA A100 80GB PCIe", "a100-pcie"), ("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA GB200", "gb200-nvl72"), ("NVIDIA B200", "b200-sxm"),
-        ("Tesla V100-SXM2-32GB", "v100-sxm"), ("AMD Instinct MI300X", "mi300x"), ("NVIDIA GeForce RTX 4090", None),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie"), ("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA GB200", "gb200-nvl72"),
+        ("NVIDIA B200", "b200-sxm"),        ("Tesla V100-SXM2-32GB", "v100-sxm"), ("AMD Instinct MI300X", "mi300x"), ("NVIDIA GeForce RTX 4090", None),
     ],
 )  # fmt: skip
 def test_clusters_by_the_name_of_their_device(device, cluster):

@@ -17,14 +17,17 @@ FIRST = ("op", "algorithm", "nodes", "ranks", "payload_bytes")
 def measured(fit: Fit, source: str) -> MeasuredCurve:
     """A fit with what a reader wants to know of it; ``source`` says where the points come from."""
     sizes = [point.payload_bytes for point in fit.points]
-    constants: dict[str, Any] = {name: getattr(fit.curve, name) for name in Curve.__dataclass_fields__}
     return MeasuredCurve(
         op=fit.op, algorithm=fit.algorithm, nodes=max(point.nodes for point in fit.points),
         ranks=tuple(sorted({point.ranks for point in fit.points})), payload_bytes=(int(min(sizes)), int(max(sizes))),
         points=len(fit.points), median_error=round(median_error(fit.errors), 3),
         left_out_error=round(median_error(fit.left_out_size_errors), 3) if fit.left_out_size_errors else None,
-        source=source, **{name: None if value is None else float(f"{value:.4g}") for name, value in constants.items()},
+        source=source, **{name: _four_digits(getattr(fit.curve, name)) for name in Curve.__dataclass_fields__},
     )  # fmt: skip
+
+
+def _four_digits(value: float | None) -> Any:
+    return None if value is None else float(f"{value:.4g}")
 
 
 def curve_table(curve: MeasuredCurve) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from meshwright.explain.by_axis import AxisTable
     from meshwright.explain.compare import Candidate, Comparison
     from meshwright.explain.memory_report import MemoryReport
+    from meshwright.explain.orders import OrderReport
     from meshwright.explain.ranks import RankReport
     from meshwright.explain.rows import Explanation
     from meshwright.explain.symbolic import SymbolicTable
@@ -149,6 +150,11 @@ def ranks(model: str | Path | Model | Plan, **said: Unpack[Said]) -> RankReport:
     return ranks_of(_job("ranks()", model, said, needs=("cluster", "layout")))
 
 
+def orders(model: str | Path | Model | Plan, **said: Unpack[Said]) -> OrderReport:
+    """Every order of the axes of a layout, priced, the fastest first. Raises InputError as ``estimate`` does."""
+    return orders_of(_job("orders()", model, said))
+
+
 def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:
     """Everything that is known of each of the job's layouts."""
     from meshwright.estimate import estimate as price
@@ -194,6 +200,14 @@ def ranks_of(job: Job) -> RankReport:
 
     assert job.cluster is not None
     return explain_ranks(job.model, job.layout, job.cluster, warnings_of(job))
+
+
+def orders_of(job: Job) -> OrderReport:
+    """The orders of the job's layout."""
+    from meshwright.explain.orders import explain_orders
+
+    assert job.cluster is not None and job.workload is not None
+    return explain_orders(job.model, job.cluster, job.workload, job.layout, job.stack)
 
 
 def numbers_of(job: Job, index: int = 0) -> Priced:

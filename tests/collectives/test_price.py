@@ -101,7 +101,8 @@ def test_an_exchange_sends_over_each_tier_what_leaves_the_unit_below() -> None:
 
 def test_oversubscription_of_the_spine() -> None:
     """128 ranks in 128 nodes of four leaves. A ring crosses the spine once per leaf, where its 32 members have 32 shares of the uplinks:
-    only a spine thinner than that slows it. An exchange sends three quarters of each rank's tensor over the rank's own share."""
+    only a spine thinner than that slows it. An exchange sends all but one part of each rank's tensor through its adapter, and three quarters
+    of it over the rank's share of the spine."""
 
     def spine_of(oversubscription: float) -> Cluster:
         return replace(H100, tiers=(*H100.tiers[:-1], replace(H100.tiers[-1], oversubscription=oversubscription)))
@@ -112,8 +113,9 @@ def test_oversubscription_of_the_spine() -> None:
     ring = [sent_s("all_gather", factor) for factor in (1, 32, 64)]
     assert ring[1] == ring[0]
     assert ring[2] == pytest.approx(2 * ring[0], rel=1e-6)
-    exchange = [sent_s("all_to_all", factor) for factor in (1, 2)]
-    assert exchange[1] == pytest.approx(2 * exchange[0], rel=1e-6)
+    exchange = [sent_s("all_to_all", factor) for factor in (1, 2, 4)]
+    assert exchange[1] == pytest.approx(exchange[0] * 2 * 96 / 127, rel=1e-6)
+    assert exchange[2] == pytest.approx(2 * exchange[1], rel=1e-6)
 
 
 @pytest.mark.parametrize(("ranks", "links"), [(2, 1), (4, 3), (8, 7)])

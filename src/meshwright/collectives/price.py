@@ -7,7 +7,8 @@ of bandwidth_i x c_{i-1} over the tiers in use. Latency is the launch, and the h
     all_reduce       min(ring: 2 (n-1)/n M, hops 2 (n-1);  tree: 2 M, twice its depth;  in-switch: M)
     all_gather       (n-1)/n M, hops n-1; reduce_scatter alike
     all_to_all       each tier carries its part at the same time: (c_0 - 1)/c_0 M inside, since what goes to another place in its node
-                     passes the node's own links wherever it goes (NCCL's PXN); (c_i - c_{i-1})/n M in tier i further out
+                     passes the node's own links wherever it goes (NCCL's PXN); (n - c_{i-1})/n M in tier i further out, since what
+                     goes to the spine passes the adapter and the leaf on its way
     send             M in the widest tier
 
 x seconds of bytes at a tier's full bandwidth take x + sqrt(rise x) (spec/network.py); where several tiers are in use, the slowest
@@ -176,7 +177,7 @@ def _exchange(group: Group, tiers: tuple[Tier, ...]) -> Line:
     copy_s = (n > 1) * curve.copy_s_per_byte / n
     for tier, members in zip(tiers[1:], group.members[1:], strict=True):
         curve = rate(tier, False, "all_to_all")
-        here = (members - below) / n * link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1)
+        here = (n - below) / n * link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1)
         latency_s = latency_s + (members > below) * (curve.launch_s + curve.step_latency_s)
         rise_s = where(here > slowest, curve.rise_s, rise_s)
         slowest = larger(slowest, here)

@@ -75,10 +75,11 @@ def line(steps: StepList, group: Group, tiers: Sequence[Tier], lanes: bool) -> L
     below: Num = 1
     for index, (tier, curve, members) in enumerate(zip(tiers, curves, group.members, strict=True)):
         inside = open_rows & (steps.sender // members == steps.receiver // members)
-        open_rows &= ~inside
-        hop_s[inside] = curve.step_latency_s
-        load = _busiest(steps, inside, below if lanes else 1) / (below if lanes else 1)
+        passing = open_rows if index else inside  # a message to an outer tier passes the adapters on its way, not the node's own links
+        load = _busiest(steps, passing, below if lanes else 1) / (below if lanes else 1)
         pace = link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1)
+        open_rows = open_rows & ~inside
+        hop_s[inside] = curve.step_latency_s
         seconds[index] = load * steps.chunk_bytes(1.0) * pace
         below = members
     slowest = seconds.argmax(axis=0)

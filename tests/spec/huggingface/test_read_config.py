@@ -117,9 +117,30 @@ def test_a_slip_in_the_model_type(written: str, meant: str) -> None:
     assert found[0].hint == f"did you mean `{meant}`?"
 
 
-@pytest.mark.parametrize("model_type", ["qwen3_5_moe", "llama4", "deepseek_v32", "gemma3", "mistral3", "minimax_m2"])
+@pytest.mark.parametrize(
+    "model_type",
+    ["qwen3_5_moe", "llama4", "deepseek_v32", "gemma3", "mistral3", "minimax_m2", "llava", "mamba", "qwen2_moe", "qwen3_next"],
+)
 def test_another_model_is_never_taken_for_a_slip(model_type: str) -> None:
-    assert mistakes(model_type=model_type)[0].hint == ""
+    assert mistakes(model_type=model_type)[0].hint == "a decoder of the same parts can be written as a model's TOML file"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        ("qwen3", {"use_qk_norm": True, "qkv_bias": False}),
+        ("qwen3_moe", {"use_qk_norm": True, "qkv_bias": False, "shared_expert_intermediate_size": 0}),  # Qwen3-Coder-480B-A35B
+        ("gpt2", {"n_special": 0, "output_past": True, "predict_special_tokens": True}),  # gpt2-medium, gpt2-xl
+    ],
+)
+def test_keys_of_published_files_that_repeat_what_is_built(model_type: str, changes: dict[str, Any]) -> None:
+    assert read(model_type, **changes) == read(model_type)
+
+
+@pytest.mark.parametrize(("key", "value"), [("use_qk_norm", False), ("qkv_bias", True)])
+@pytest.mark.parametrize("model_type", ["qwen3", "qwen3_moe"])
+def test_a_repeated_key_that_says_otherwise_is_refused(model_type: str, key: str, value: bool) -> None:
+    assert [mistake.key for mistake in mistakes(model_type, **{key: value})] == [key]
 
 
 def test_a_config_without_model_type_is_told_what_its_class_is_called() -> None:

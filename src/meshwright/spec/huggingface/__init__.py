@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
-from meshwright.errors import Mistakes, did_you_mean
+from meshwright.errors import Mistakes
 from meshwright.spec.files import non_finite
 from meshwright.spec.huggingface.config import Config
 from meshwright.spec.huggingface.families import FAMILIES, Family
@@ -70,17 +71,21 @@ def _find_family(config: Config) -> Family | None:
         return None
     family = FAMILIES.get(model_type)
     if family is None:
-        named = _same_digits(model_type) if model_type else _by_architecture(config)
-        hint = did_you_mean(model_type or named[0], named) if named else ""
+        named = _slips(model_type) if model_type else _by_architecture(config)
+        hint = f"did you mean `{named[0]}`?" if named else "a decoder of the same parts can be written as a model's TOML file"
         problem = "is not a model type that is planned yet" if model_type else "is missing or empty"
         config.note("model_type", "one of " + " ".join(FAMILIES), hint, problem)
     return family
 
 
-def _same_digits(model_type: str) -> list[str]:
-    """Families that a slip of the keyboard may have meant; other digits, as in llama4 and qwen3_5, are another model."""
+def _slips(model_type: str) -> list[str]:
+    """Families that a slip of the keyboard may have meant, the likeliest first.
+
+    Other digits, as in llama4 and qwen3_5, are another model; so are llava and mamba, as near as llama is.
+    """
     digits = re.sub(r"[^0-9]", "", model_type)
-    return [name for name in FAMILIES if re.sub(r"[^0-9]", "", name) == digits]
+    same = [name for name in FAMILIES if re.sub(r"[^0-9]", "", name) == digits]
+    return get_close_matches(model_type.lower()[:100], same, cutoff=0.85)
 
 
 def _by_architecture(config: Config) -> list[str]:

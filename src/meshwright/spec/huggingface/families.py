@@ -101,11 +101,12 @@ FAMILIES: Mapping[str, Family] = {
         aliases={"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
                  "num_hidden_layers": "n_layer"},
         keys={"hidden_size": "n_embd", "attention.num_heads": "n_head", "layers": "n_layer"},
-        # n_ctx repeats n_positions in OpenAI's files and is not read; summary_* shape another head
+        # n_ctx repeats n_positions in OpenAI's files and is not read; n_special counts special tokens inside vocab_size;
+        # output_past is use_cache's old name; summary_* shape another head
         irrelevant={
             **BASE,
             **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop", "summary_first_dropout"), FRACTION),
-            **dict.fromkeys(("n_ctx", "predict_special_tokens"), ANY),
+            **dict.fromkeys(("n_ctx", "n_special", "output_past", "predict_special_tokens"), ANY),
             **dict.fromkeys(("summary_use_proj", "summary_proj_to_labels"), FLAG),
             "summary_type": TEXT, "summary_activation": TEXT + OR_NULL, "pad_token_id": INTEGER + OR_NULL,
         },

@@ -19,7 +19,7 @@ from meshwright.spec.huggingface.shape import (
 from meshwright.spec.huggingface.stored_dtype import read_stored_dtype
 from meshwright.spec.model import Attention, LayerKind, Model
 
-__all__ = ["read_llama", "read_mistral", "read_qwen2", "read_qwen3", "read_seed_oss"]
+__all__ = ["note_qwen3_copies", "read_llama", "read_mistral", "read_qwen2", "read_qwen3", "read_seed_oss"]
 
 _LLAMA = Defaults(
     vocab_size=32_000, hidden_size=4096, intermediate_size=11_008, num_hidden_layers=32, num_attention_heads=32,
@@ -77,9 +77,16 @@ def read_qwen2(config: Config) -> Model:
 def read_qwen3(config: Config) -> Model:
     """Qwen3: a norm on each head's query and key."""
     shape = read_shape(config, _QWEN)
+    note_qwen3_copies(config)
     bias = config.flag("attention_bias", False)
     attention = _attention(shape, read_head_dim(config, shape, 128, null=False), qkv_bias=bias, out_bias=bias, qk_norm=True)
     return _dense(config, shape, attention, _read_qwen_windows(config, shape.num_layers))
+
+
+def note_qwen3_copies(config: Config) -> None:
+    """Two keys of Qwen3-Coder's files say what transformers builds without reading them."""
+    config.only("use_qk_norm", True, "leaves out the norm of queries and keys, which transformers builds")
+    config.only("qkv_bias", False, "is not what transformers reads: attention_bias adds the biases")
 
 
 def _attention(shape: Shape, head_dim: int, *, qkv_bias: bool = False, out_bias: bool = False, qk_norm: bool = False) -> Attention:

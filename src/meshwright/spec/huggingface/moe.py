@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshwright.spec.huggingface.config import Config
+from meshwright.spec.huggingface.llama import note_qwen3_copies
 from meshwright.spec.huggingface.positions import read_rope
 from meshwright.spec.huggingface.shape import Defaults, Shape, read_head_dim, read_layer_windows, read_shape, read_uniform_window
 from meshwright.spec.huggingface.stored_dtype import read_stored_dtype
@@ -53,6 +54,7 @@ def read_mixtral(config: Config) -> Model:
 def read_qwen3_moe(config: Config) -> Model:
     """Layers may be dense: those of ``mlp_only_layers`` and those that ``decoder_sparse_step`` passes over."""
     shape = read_shape(config, _QWEN3_MOE)
+    note_qwen3_copies(config)
     bias = config.flag("attention_bias", False)
     attention = Attention(
         num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=read_head_dim(config, shape, null=False),

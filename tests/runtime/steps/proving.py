@@ -17,9 +17,10 @@ BOUND = 1e-12
 """float64: sums in another order differ by 1e-15 or so; a missing or doubled summand by more than 1e-6."""
 
 
-def job_of(family: str, text: str, seq: int = 16, micro_batches: int = 2, **changes: Any) -> ProofJob:
+def job_of(family: str, text: str, micro_batches: int = 2, **changes: Any) -> ProofJob:
     """Three steps, two micro-batches per rank."""
     layout = parse_layout(text)
+    seq = 24 if layout.cp == 3 else 16
     batch = layout.dp * layout.mb * micro_batches
     return ProofJob(model=MODELS[family], workload=Training(seq=seq, batch=batch, precision="float64"), layout=layout, **changes)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from meshwright.cli.options import Count, OneOf, PlanArguments, command, plan_arguments
 from meshwright.cli.output import emit
+
+if TYPE_CHECKING:
+    from meshwright.prove.certificate import Certificate
+    from meshwright.prove.question import Question
 
 DTYPES = ("float64", "float32", "bf16")
 
@@ -26,19 +30,31 @@ def prove(job: PlanArguments, ranks: int, dtype: str, steps: int, seed: int, rec
 
     A plan too large for --ranks is scaled: degrees shrink to 2, sizes to tiny, its structure stays. Exit code 1 if anything differs.
     """
-    from meshwright.prove.run import Question
-    from meshwright.prove.run import prove as run_proof
+    from meshwright.prove.question import Question
 
     question = Question(**_inputs(job), ranks=ranks, dtype=dtype, steps=steps, seed=seed, folder=record)
-    certificate = run_proof(question)
+    certificate = _dry(question) if dry else _run(question)
     emit(as_json, certificate.as_json(), certificate.text)
     if not certificate.passed:
         click.get_current_context().exit(1)
 
 
+def _run(question: Question) -> Certificate:
+    from meshwright.prove.run import prove as run_proof
+
+    return run_proof(question)
+
+
+def _dry(question: Question) -> Certificate:
+    from meshwright.prove.dry import prove_dry
+
+    return prove_dry(question)
+
+
 def _inputs(job: PlanArguments) -> dict[str, Any]:
     """Model, workload, layout and the plan's hash."""
     from meshwright.job import Asked, resolve
+    from meshwright.spec.plan_file import Plan, plan_hash
 
     asked = Asked(
         subject=job.subject, cluster=job.cluster, gpus=job.gpus, layouts=job.layouts, seq=job.seq, batch=job.batch, precision=job.precision,
@@ -46,4 +62,12 @@ def _inputs(job: PlanArguments) -> dict[str, Any]:
     )  # fmt: skip
     resolved = resolve(asked, needs=("workload", "layout"))
     assert resolved.workload is not None
-    return {"model": resolved.model, "workload": resolved.workload, "layout": resolved.layout}
+    stated = resolved.stack.name if resolved.stated_stack else ""
+    digest = ""
+    if resolved.cluster is not None:
+        plan = Plan(
+            model=resolved.model, cluster=resolved.cluster, workload=resolved.workload, layout=resolved.layout, stack=stated,
+            memory_fraction=resolved.memory_fraction,
+        )  # fmt: skip
+        digest = plan_hash(plan)
+    return {"model": resolved.model, "workload": resolved.workload, "layout": resolved.layout, "plan_hash": digest}

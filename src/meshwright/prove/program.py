@@ -36,15 +36,20 @@ class ProofProgram:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, folder: Path, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Run one job in ``folder``; the answer of runtime/prove_program.py, or one of status "died" or "late"."""
+    def run(self, folder: Path, request: dict[str, Any], timeout_s: float, times: int = 1) -> dict[str, Any]:
+        """Run one job in ``folder``; the answer of runtime/prove_program.py, or one of status "died" or "late".
+
+        Args:
+            timeout_s: of each of the ``times`` runs that the request asks for.
+        """
+        limit_s = times * timeout_s + GRACE_S
         (folder / "job.pickle").write_bytes(pickle.dumps({**request, "timeout_s": timeout_s}))
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps({"folder": str(folder)}).encode() + b"\n")
             process.stdin.flush()
-            line = _read_line(process.stdout, timeout_s + GRACE_S)
+            line = _read_line(process.stdout, limit_s)
         except BrokenPipeError:
             line = b""
         except BaseException:  # also Ctrl-C: nobody waits for the answer any more
@@ -52,7 +57,7 @@ class ProofProgram:
             raise
         if line is None:
             self.close()
-            return {"status": "late", "message": f"no answer within {timeout_s + GRACE_S:g} s"}
+            return {"status": "late", "message": f"no answer within {limit_s:g} s"}
         if not line:
             code = process.wait()
             self.close()

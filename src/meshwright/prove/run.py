@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meshwright import __version__
 from meshwright.diff.traffic import Traffic, compare_traffic
 from meshwright.errors import InputError, Mistake
 from meshwright.ledger.build import Ledger, build
@@ -17,43 +14,15 @@ from meshwright.ledger.expected import expected_events
 from meshwright.prove.certificate import Certificate, Memory
 from meshwright.prove.compare import BOUNDS, Errors, Numbers, compare_numbers, read_numbers
 from meshwright.prove.program import ProofProgram, require_torch
+from meshwright.prove.question import Question, versions
 from meshwright.prove.saved import compare_saved
 from meshwright.prove.scale import Scaled, scale
 from meshwright.recording.crosscheck import cross_check
 from meshwright.recording.read import Recording, read_recordings
 from meshwright.spec.layout import Layout
-from meshwright.spec.model import Model
 from meshwright.spec.rules import check
 from meshwright.spec.stack import STACKS
-from meshwright.spec.workload import PRECISIONS, Training
-
-DTYPES = tuple(BOUNDS)
-DEFAULT_RANKS = 8
-DEFAULT_STEPS = 3
-TIMEOUT_S = 300.0
-"""Of one run on all ranks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is to be proved, and how.
-
-    Attributes:
-        ranks: processes that may be started. dtype: what computes: numbers are exact in float64, statistical else.
-        dropout: rate. folder: keeps the recordings; None for a temporary one.
-    """
-
-    model: Model
-    workload: Training
-    layout: Layout
-    ranks: int = DEFAULT_RANKS
-    dtype: str = "float64"
-    steps: int = DEFAULT_STEPS
-    seed: int = 0
-    dropout: float = 0.0
-    plan_hash: str = ""
-    folder: Path | None = None
-    timeout_s: float = TIMEOUT_S
+from meshwright.spec.workload import PRECISIONS
 
 
 def prove(question: Question, program: ProofProgram | None = None) -> Certificate:
@@ -116,7 +85,7 @@ def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, A
     traffic = _traffic(question, ledger, recordings, reference, finished=ran)
     problems = [] if ran else [answer["message"].partition("\n  stack of")[0]]
     return Certificate(
-        plan_hash=question.plan_hash, versions=_versions(answer), dtype=question.dtype, bound=BOUNDS[question.dtype],
+        plan_hash=question.plan_hash, versions=versions(answer), dtype=question.dtype, bound=BOUNDS[question.dtype],
         ranks=scaled.layout.world_size, model=question.model.name, layout=str(scaled.layout), plan_layout=str(question.layout),
         seq=scaled.workload.seq, batch=scaled.workload.batch, steps=question.steps, seed=answer.get("seed"),
         scaled=scaled.changes, lost=scaled.lost, **_figures(errors, answer), predicted=traffic.predicted, recorded=traffic.recorded,
@@ -163,7 +132,3 @@ def _figures(errors: Errors | None, answer: dict[str, Any]) -> dict[str, Any]:
         "max_loss_error": errors.loss, "max_grad_error": errors.gradient, "max_weight_error": errors.weight, "max_norm_error": errors.norm,
         "worst": tuple(worst), "drift": answer["drift"],
     }  # fmt: skip
-
-
-def _versions(answer: dict[str, Any]) -> dict[str, str]:
-    return {"meshwright": __version__, "python": platform.python_version(), **answer.get("versions", {})}

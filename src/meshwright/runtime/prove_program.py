@@ -1,6 +1,6 @@
 """The process that proofs run in: it reads requests from its standard input and answers each with a line.
 
-    request:  {"folder": F}      F/job.pickle holds the ProofJob's arguments and the limit of time
+    request:  {"folder": F}      F/job.pickle holds the ProofJob's arguments and the limit of time; for a dry run those of DryJob, and ranks
     answer:   {"status": "ran" | "failed" | "refused" | "no answer", ...}
 
 What came out lies in the folder: ``reference.npz`` and ``parallel.npz`` (numbers of one device and of the ranks put together), and the
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from meshwright.errors import InputError, MeshwrightError
+from meshwright.runtime.dry_rank import DryJob, run_dry_rank
 from meshwright.runtime.failures import RanksFailed
 from meshwright.runtime.launch import run_ranks
 from meshwright.runtime.proof_job import ProofJob, RankResult, Whole, assemble, run_proof_rank, run_reference
@@ -44,21 +45,33 @@ def _private_stdout() -> TextIO:
 def answer(folder: Path) -> dict[str, Any]:
     """Run one job; errors of ours become answers, others end the process with their traceback."""
     request = pickle.loads((folder / "job.pickle").read_bytes())
-    timeout_s = request.pop("timeout_s")
-    job = ProofJob(**request)
     try:
-        reference = run_reference(job)
-        _save(folder / "reference.npz", reference)
-        results = run_ranks(run_proof_rank, job.layout.world_size, (job, reference.seed), timeout_s)
-        parallel = assemble(job, results)
+        return _dry(request) if "dry_ranks" in request else _proof(folder, request)
     except InputError as error:
         return {"status": "refused", "mistakes": [mistake.as_json() for mistake in error.mistakes]}
     except RanksFailed as error:
         return {"status": "failed", "message": str(error), "failures": [_failure(failure) for failure in error.failures]}
     except MeshwrightError as error:
         return {"status": "no answer", "message": str(error)}
+
+
+def _proof(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    timeout_s = request.pop("timeout_s")
+    job = ProofJob(**request)
+    reference = run_reference(job)
+    _save(folder / "reference.npz", reference)
+    results = run_ranks(run_proof_rank, job.layout.world_size, (job, reference.seed), timeout_s)
+    parallel = assemble(job, results)
     _save(folder / "parallel.npz", parallel)
     return _ran(reference, parallel, results)
+
+
+def _dry(request: dict[str, Any]) -> dict[str, Any]:
+    """Some ranks of a job, one after the other, each in a process of its own."""
+    timeout_s, ranks = request.pop("timeout_s"), request.pop("dry_ranks")
+    job = DryJob(**request)
+    saved = {rank: run_ranks(run_dry_rank, 1, (job, rank), timeout_s, join=False)[0] for rank in ranks}
+    return {"status": "ran", "saved_bytes": saved, "versions": {"torch": torch.__version__}}
 
 
 def _ran(reference: Whole, parallel: Whole, results: list[RankResult]) -> dict[str, Any]:

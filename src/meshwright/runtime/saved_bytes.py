@@ -81,4 +81,4 @@ def block_of(module: str) -> str:
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return tensor.untyped_storage()._cdata  # the address of a storage without memory (fake tensors) is 0

@@ -49,26 +49,43 @@ class Training:
     """The state of one rank: its part of the model, its shares of optimizer state.
 
     Args:
-        groups: of this rank. seq: S. seed: of the weights.
+        groups: of this rank. seq: S.
         gathered: zero=3 computes in ``precision.parameters`` and keeps shards in the master's dtype where this is set (``fsdp``).
+        seed: of the weights; None leaves the model on the meta device until ``give_storage``.
     """
 
     def __init__(
-        self, model: Model, layout: Layout, groups: ProcessGroups, seq: int, precision: Precision, recipe: Recipe, seed: int,
+        self, model: Model, layout: Layout, groups: ProcessGroups, seq: int, precision: Precision, recipe: Recipe, seed: int | None,
         gathered: bool = False,
     ) -> None:  # fmt: skip
-        self.recipe, self.groups, self.layout, self.model = recipe, groups, layout, model
+        self.recipe, self.groups, self.layout, self.model, self.precision = recipe, groups, layout, model, precision
         self.setting = make_setting(model, layout, groups, seq, precision.parameters)
         plan = ChunkPlan(layers=range(model.num_layers))
         wide = layout.zero == 3 and gathered
         stored = precision.master if wide else precision.parameters
         tensors = local_tensors(self.setting, plan, seed, precision.parameters, stored, precision.master)
         self.chunk = Chunk(self.setting, plan, tensors, recipe.mtp_weight)
-        self.engine = _engine(self.chunk, groups, layout, precision)
+        self.saved_bytes: dict[str, int] = {}
+        if layout.zero == 3:  # FSDP2 cuts parameters before they have storage, if they have none yet
+            self.engine: DataParallel = FullySharded(
+                self.chunk.units(), groups, layout.zero_variant, precision.parameters, precision.gradients
+            )
+        if seed is not None:
+            self._start()
+
+    def give_storage(self) -> None:
+        """Uninitialised storage for a model on the meta device; under a fake mode it takes no memory."""
+        self.chunk.to_empty(device="cpu")
+        self._start()
+
+    def _start(self) -> None:
+        """The rest, which needs the parameters' storage."""
+        precision, recipe = self.precision, self.recipe
+        if self.layout.zero < 3:
+            self.engine = Buckets(self.chunk.units(), self.groups, self.layout.zero, precision.gradients)
         self.optimizer = AdamW(
             self.engine.shares, precision.master, recipe.learning_rate, betas=recipe.betas, eps=recipe.eps, weight_decay=recipe.weight_decay
         )
-        self.saved_bytes: dict[str, int] = {}
 
     def step(self, batches: Sequence[MicroBatch]) -> StepResult:
         """One optimizer step over this rank's micro-batches (whole sequences, the same on every rank of its cp and tp)."""
@@ -154,9 +171,3 @@ class Training:
                 loads = all_reduce(counts.clone(), axis)
             bias = buffers[names.layer(layer, f"{names.ROUTER}.selection_bias")]
             bias.copy_(updated_selection_bias(bias, loads))
-
-
-def _engine(chunk: Chunk, groups: ProcessGroups, layout: Layout, precision: Precision) -> DataParallel:
-    if layout.zero == 3:
-        return FullySharded(chunk.units(), groups, layout.zero_variant, precision.parameters, precision.gradients)
-    return Buckets(chunk.units(), groups, layout.zero, precision.gradients)

@@ -188,8 +188,9 @@ def root_parameters(model: Model, plan: ChunkPlan) -> Sequence[Parameter]:
     return found
 
 
-def local_tensors(setting: Setting, plan: ChunkPlan, seed: int, drawn: torch.dtype, stored: torch.dtype, kept: torch.dtype) -> dict[str, Tensor]:
-    """This rank's part of the chunk's random parameters, by full name: drawn in ``drawn``, stored in ``stored``, buffers in ``kept``."""
+def local_tensors(setting: Setting, plan: ChunkPlan, seed: int | None, drawn: torch.dtype, stored: torch.dtype, kept: torch.dtype) -> dict[str, Tensor]:
+    """This rank's part of the chunk's random parameters, by full name: drawn in ``drawn``, stored in ``stored``, buffers in ``kept``.
+    Without a seed they are on the meta device: shapes and dtypes alone."""
     model, parameters = setting.model, all_parameters(setting.model)
     wanted = {f"{p.module}.{p.name}" for p in root_parameters(model, plan)}
     indices = [*plan.layers, *(range(model.num_layers, model.num_layers + model.mtp_layers) if plan.last else ())]
@@ -198,6 +199,6 @@ def local_tensors(setting: Setting, plan: ChunkPlan, seed: int, drawn: torch.dty
     found = {}
     for name in sorted(wanted):
         parameter = parameters[name]
-        whole = initialised(name, parameter, seed, drawn)
+        whole = torch.empty(parameter.shape, dtype=drawn, device="meta") if seed is None else initialised(name, parameter, seed, drawn)
         found[name] = local_part(whole, parameter, model, setting.holder).to(stored if parameter.trained else kept)
     return found

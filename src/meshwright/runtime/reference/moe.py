@@ -150,7 +150,9 @@ def _margin(scores: Tensor, k: int) -> float:
 
 def tokens_per_expert(experts: Tensor, num_experts: int) -> Tensor:
     """int64 [E]: how many tokens chose each expert."""
-    return torch.bincount(experts.flatten(), minlength=num_experts)
+    flat = experts.flatten()
+    # not bincount, whose result has as many entries as the values say: this has E, whatever they are
+    return flat.new_zeros(num_experts).scatter_add_(0, flat, torch.ones_like(flat))
 
 
 def balance_statistics(routing: Routing, num_experts: int) -> Tensor:

@@ -85,6 +85,7 @@ def test_expert_groups_equal_enumeration_of_the_fold(layout):
     for axis in EXPERT_AXES.values():
         assert [list(group) for group in mesh.groups(axis)] == grouped(places, {axis}), axis
         assert mesh.degree(axis) == getattr(layout, axis)
+    assert [list(group) for group in mesh.groups("edp_replicate")] == grouped(places, {"edp", "dp_replicate"})
 
 
 @settings(max_examples=100)
@@ -107,7 +108,7 @@ def test_fold_across_a_gap_that_ep_does_not_meet_is_irregular():
 @given(layouts())
 def test_group_of_finds_the_group_that_holds_the_rank(layout):
     mesh = Mesh(layout)
-    axes = [*EVERY_AXIS, "ulysses", "ring", *(EXPERT_AXES.values() if fold_is_regular(layout) else ())]
+    axes = [*EVERY_AXIS, "ulysses", "ring", *((*EXPERT_AXES.values(), "edp_replicate") if fold_is_regular(layout) else ())]
     for axis in axes:
         for group in mesh.groups(axis)[:7]:
             for place, rank in enumerate(group):

@@ -121,7 +121,7 @@ def legs(degrees: Degrees, axis: str, kv_heads: int | None = None) -> tuple[Leg,
     if axis in EXPERT_AXES.values():
         return _fold_legs(degrees, axis)
     if axis == "edp_replicate":
-        return merged([*_fold_legs(degrees, "edp"), Leg(step["dp_replicate"], degrees.dp_replicate)])
+        return _with_replicas(degrees, _fold_legs(degrees, "edp"))
     if axis in ("mirror", "embedding"):
         return (Leg(step["pp"] * choose(degrees.pp > 1, degrees.pp - 1, 1), choose(degrees.pp > 1, 2, 1)),)
     if axis == "ulysses":
@@ -185,6 +185,14 @@ def _clip(value: Ints, low: Ints, high: Ints) -> Ints:
 
 def _fold_legs(degrees: Degrees, axis: str) -> tuple[Leg, ...]:
     return merged([leg for _, _, _, leg in _fold_parts(degrees, axis)])
+
+
+def _with_replicas(degrees: Degrees, parts: tuple[Leg, ...]) -> tuple[Leg, ...]:
+    """The legs of the fold, one for each of its axes in order, with that of dp_replicate in its place: right outside dp_shard."""
+    axes = dense_axes(degrees.order)
+    inside = sum(axis in ("tp", "cp", "dp_shard") for axis in axes[: axes.index("dp_replicate")])
+    replicas = Leg(strides(degrees)["dp_replicate"], degrees.dp_replicate)
+    return merged([*parts[:inside], replicas, *parts[inside:]])
 
 
 def fold_is_regular(degrees: Degrees) -> Any:

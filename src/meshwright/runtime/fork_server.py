@@ -25,6 +25,7 @@ PRELOAD = (
     # torch imports it at the first operator under a dispatch mode, which would cost every rank a second
     "torch._dynamo",
     "torch.testing._internal.distributed.fake_pg", "meshwright.runtime.rank_program", "meshwright.runtime.recorder",
+    "meshwright.runtime.proof_rank",
 )  # fmt: skip
 """What ranks find imported; their own imports each cost all of them."""
 

@@ -13,8 +13,11 @@ and `make fix` puts the command and its output between the markers; `make check`
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
+import textwrap
 
 import cog  # the module that cog gives to the code inside a page
 from click.testing import CliRunner
@@ -43,6 +46,15 @@ def run(command: str, *, exit_code: int = 0, mask: tuple[tuple[str, str], ...] =
     if len(shown) < len(all_lines):
         shown.append("...")
     cog.outl("\n".join(["", "```console", f"$ meshwright {command}", *shown, "```", ""]))
+
+
+def python(code: str) -> None:
+    """Show a piece of Python, and what it prints."""
+    printed = io.StringIO()
+    source = textwrap.dedent(code).strip()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "<page>", "exec"), {"__name__": "__page__"})
+    cog.outl("\n".join(["", "```python", source, "```", "", "```text", printed.getvalue().rstrip(), "```", ""]))
 
 
 def rules() -> None:

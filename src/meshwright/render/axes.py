@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright.explain.by_axis import AxisLine, AxisTable
 from meshwright.explain.letters import formula
-from meshwright.explain.symbolic import LETTERS, SymbolicTable
+from meshwright.explain.symbolic import LETTERS, OF_EXPERTS, SymbolicTable
 from meshwright.render.text import Column, table
 from meshwright.units import format_seconds, format_traffic
 
@@ -58,7 +58,7 @@ def symbolic_text(found: SymbolicTable) -> str:
         "",
         "Per rank and step; wire bytes are payload times the factor, on a ring or directly. bf16; 4-byte gradients with zero=3.",
         "zero=1, 2, 3 cut optimizer state, gradients, parameters as well; sp cuts the stream between the tp pairs.",
-        *(f"{letter}: {meaning}" for letter, meaning in LETTERS.items()),
+        *(f"{letter}: {meaning}" for letter, meaning in LETTERS.items() if "E" in found.letters or letter not in OF_EXPERTS),
         f"{found.model}: {sizes}",
     ]
     return table(f"What each axis cuts and sends, for {found.model}", columns, rows, notes=notes)

@@ -48,6 +48,11 @@ def run(command: str, *, exit_code: int = 0, start: str = "", stop: str = "") ->
     cog.outl("\n".join(["", "```console", f"$ meshwright {command}", *shown, "```", ""]))
 
 
+def prepare(command: str) -> None:
+    """Run ``meshwright COMMAND`` for the file that it saves, and show nothing."""
+    _output(command, 0)
+
+
 @lru_cache
 def _output(command: str, exit_code: int) -> str:
     """A search that several pages show runs once."""

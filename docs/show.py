@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import sys
@@ -29,6 +30,8 @@ from meshwright.cli.app import cli
 
 MACHINE = (r"fit; [\d.]+ s, \S+ layouts per second", "fit; ... s, ... layouts per second")
 """What of an output depends on the machine."""
+
+COMMAND_WIDTH = 116
 
 
 def run(command: str, *, exit_code: int = 0, start: str = "", stop: str = "") -> None:
@@ -45,7 +48,19 @@ def run(command: str, *, exit_code: int = 0, start: str = "", stop: str = "") ->
     first = _line(lines, start, 0, command) if start else 0
     last = _line(lines, stop, first + 1, command) if stop else len(lines)
     shown = [*(["..."] if first else []), *_stripped(lines[first:last]), *(["..."] if last < len(lines) else [])]
-    cog.outl("\n".join(["", "```console", f"$ meshwright {command}", *shown, "```", ""]))
+    cog.outl("\n".join(["", "```console", f"$ {folded(f'meshwright {command}')}", *shown, "```", ""]))
+
+
+def folded(command: str) -> str:
+    """A long command over several lines, broken before an option."""
+    first, *options = command.split(" --")
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) + 3 > COMMAND_WIDTH:
+            lines.append(f"    --{option}")
+        else:
+            lines[-1] += f" --{option}"
+    return " \\\n".join(lines)
 
 
 def prepare(command: str) -> None:
@@ -100,6 +115,29 @@ def _printed(source: str, names: dict[str, object]) -> str:
     with contextlib.redirect_stdout(printed):
         exec(compile(source, "<page>", "exec"), names)
     return printed.getvalue().rstrip()
+
+
+def json_keys(command: str, exit_code: int = 0) -> None:
+    """The keys of ``meshwright COMMAND --json``, with their types, as one run has them."""
+    found = json.loads(_output(f"{command} --json", exit_code))
+    cog.outl("\n".join(["", "```text", f"$ {folded(f'meshwright {command} --json')}", *_keys(found, ""), "```", ""]))
+
+
+def _keys(value: object, indent: str) -> list[str]:
+    """A line for each key; of a list its first entry speaks for all."""
+    lines = []
+    assert isinstance(value, dict)
+    for key, below in value.items():
+        first = below[0] if isinstance(below, list) and below else below
+        many = "list of " if isinstance(below, list) else ""
+        inner = _keys(first, indent + "  ") if isinstance(first, dict) else []
+        kind = JSON_TYPES[type(first)] if not (isinstance(below, list) and not below) else "list"
+        lines.append(f"{indent}{key}: {many if kind != 'list' else ''}{kind}")
+        lines += inner
+    return lines
+
+
+JSON_TYPES = {dict: "object", str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null", list: "list"}
 
 
 def rules() -> None:

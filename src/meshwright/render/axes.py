@@ -32,10 +32,10 @@ def axes_text(found: AxisTable) -> str:
 def _cells(line: AxisLine, found: AxisTable) -> list[object]:
     if not line.calls:
         note = "sp has them" if line.axis == "tp" and found.layout.sp else ""
-        return [line.axis, line.degree, line.cuts, note, "", "", "", ""]
+        return [line.axis, f"{line.degree:,}", line.cuts, note, "", "", "", ""]
     calls = "\n".join(f"{calls:,} {op}" for op, calls in line.collectives.items())
     return [
-        line.axis, line.degree, line.cuts, calls, format_traffic(line.payload_bytes), format_traffic(line.wire_bytes), line.tier,
+        line.axis, f"{line.degree:,}", line.cuts, calls, format_traffic(line.payload_bytes), format_traffic(line.wire_bytes), line.tier,
         format_seconds(line.exposed_s),
     ]  # fmt: skip
 

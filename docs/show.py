@@ -127,7 +127,13 @@ def _keys(value: object, indent: str) -> list[str]:
     """A line for each key; of a list its first entry speaks for all."""
     lines = []
     assert isinstance(value, dict)
+    alike: dict[tuple[str, ...], str] = {}
     for key, below in value.items():
+        if isinstance(below, dict) and len(below) > 2 and tuple(below) in alike:
+            lines.append(f"{indent}{key}: as {alike[tuple(below)]}")
+            continue
+        if isinstance(below, dict):
+            alike[tuple(below)] = key
         first = below[0] if isinstance(below, list) and below else below
         many = "list of " if isinstance(below, list) else ""
         inner = _keys(first, indent + "  ") if isinstance(first, dict) else []

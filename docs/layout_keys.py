@@ -11,23 +11,28 @@ from meshwright.spec.workload import PRECISIONS
 from meshwright.units import DTYPE_BYTES
 
 MEANING = {
-    "tp": "tensor parallel: this many ranks share every matrix. q, k, v and the MLP's first matrices are cut by columns, their partners by rows",
+    "tp": "tensor parallel: this many ranks share every matrix. q, k, v and the MLP's first matrices are cut by columns, their "
+    "partners by rows",
     "sp": "sequence parallel, with tp: between those pairs each rank has S/tp tokens, so norms and residuals are not held tp times",
     "vocab": "embedding, head and loss are cut over tp by the vocabulary; `vocab=off` leaves them whole on each rank",
     "vocab_pad": "the vocabulary is padded to a multiple of this times tp, as Megatron does with 128; padded columns are masked",
-    "cp": "context parallel: this many ranks share each sequence. `cp=N:KIND` says how attention still sees all of it: " + " ".join(CP_KINDS),
-    "pp": "pipeline parallel: this many ranks hold different layers. `pp=P:SCHEDULE` says in which order they work: " + " ".join(SCHEDULES),
-    "stages": "decoder layers of each of the p v chunks, where they are not equal: `stages=9,10*2,9`. Embedding is on the first, head on the last",
+    "cp": "context parallel: this many ranks share each sequence. `cp=N:KIND` says how attention still sees all of it: "
+    f"{' '.join(CP_KINDS)}",
+    "pp": f"pipeline parallel: this many ranks hold different layers. `pp=P:SCHEDULE` says in which order they work: {' '.join(SCHEDULES)}",
+    "stages": "decoder layers of each of the p v chunks, where they are not equal: `stages=9,10*2,9`. Embedding is on the first, head "
+    "on the last",
     "ep": "expert parallel: this many ranks hold different experts. They are folded over the ranks of dp_shard, cp and tp, and add none",
     "etp": "tensor parallel inside an expert; tp unless said otherwise",
-    "dp": "data parallel: `dp=RxS` is R replicas of S ranks that shard the state; `dp=N` is `1xN`. Left out, it is what the GPU count leaves",
-    "zero": "what is sharded over dp_shard x cp: nothing (0), optimizer (1), and gradients (2), and parameters (3, FSDP). `3:local` reduces "
-    "gradients after the last micro-batch only; `3:keep` also gathers parameters only once a step",
+    "dp": "data parallel: `dp=RxS` is R replicas of S ranks that shard the state; `dp=N` is `1xN`. Left out, it is what the GPU count "
+    "leaves",
+    "zero": "what is sharded over dp_shard x cp: nothing (0), optimizer (1), and gradients (2), and parameters (3, FSDP). `3:local` "
+    "reduces gradients after the last micro-batch only; `3:keep` also gathers parameters only once a step",
     "mb": "sequences of a micro-batch. m = batch / (R S mb) of them make a step",
-    "recompute": "what the backward computes again instead of keeping it: `none`, `selective` (the attention core), `full`, or `full=n`, the first n "
-    "layers of each chunk",
+    "recompute": "what the backward computes again instead of keeping it: `none`, `selective` (the attention core), `full`, or "
+    "`full=n`, the first n layers of each chunk",
     "order": "axes from the innermost to the outermost; neighbours on the innermost are neighbouring GPUs",
 }
+"""What each key means, in one or two sentences."""
 
 
 def table() -> None:

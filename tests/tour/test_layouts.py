@@ -157,6 +157,20 @@ def test_experts_of_a_trillion_parameters() -> None:
     assert line.payload_bytes == pytest.approx(4 * 128 * 8 * copies_bytes, rel=1e-4)
 
 
+def test_70b_on_64_h100() -> None:
+    """One GPU holds a fourteenth of 16 bytes x 70.55e9; the best of a small space fits, and tp stays inside a node."""
+    answer, _ = mw.plan("llama-3.1-70b", cluster="h100-sxm", gpus=64, seq=8192, batch=512, constraints=["cp=1", "recompute=none"])
+    best = answer.plans[0].estimate
+    assert "16 bytes x 70.6B parameters" in answer.decisions[0].reason
+    assert best.fits
+    assert best.layout.world_size == 64
+    assert best.layout.tp <= 8
+    assert best.step_s == min(plan.estimate.step_s for plan in answer.plans)
+    assert best.step_s == pytest.approx(
+        estimated("llama-3.1-70b", "h100-sxm", str(best.layout), 8192, 512).step_s, rel=1e-12
+    )  # the same code: a plan's figure is estimate's
+
+
 def test_ranks_of_the_64_gpu_plan_partition_the_job() -> None:
     """tp=8 dp=2 pp=4 on 64 ranks: strides 1, 8 and 16."""
     report = mw.ranks("llama-3.1-70b", cluster="h100-sxm", layout="tp=8 sp dp=2 pp=4 mb=1")

@@ -58,3 +58,15 @@ def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_sites_menu() -> None:
+    menu = set(re.findall(r"- (?:[^:\n]+: )?(\S+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert menu == pages
+
+
+def test_every_page_is_linked_from_the_first() -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} - {"index.md"}
+    assert pages - set(re.findall(r"\]\(([^)#]+\.md)", text)) == set()

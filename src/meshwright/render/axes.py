@@ -31,7 +31,7 @@ def axes_text(found: AxisTable) -> str:
 
 def _cells(line: AxisLine, found: AxisTable) -> list[object]:
     if not line.calls:
-        note = "sp has them" if line.axis == "tp" and found.layout.sp else ""
+        note = "on the line sp" if line.axis == "tp" and found.layout.sp else ""
         return [line.axis, f"{line.degree:,}", line.cuts, note, "", "", "", ""]
     calls = "\n".join(f"{calls:,} {op}" for op, calls in line.collectives.items())
     return [

@@ -13,36 +13,137 @@ and `make fix` puts the command and its output between the markers; `make check`
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import re
 import shlex
+import sys
+import textwrap
+from functools import lru_cache
+from pathlib import Path
 
 import cog  # the module that cog gives to the code inside a page
 from click.testing import CliRunner
 
 from meshwright.cli.app import cli
 
+MACHINE = (r"fit; [\d.]+ s, \S+ layouts per second", "fit; ... s, ... layouts per second")
+"""What of an output depends on the machine."""
 
-def run(command: str, *, exit_code: int = 0, mask: tuple[tuple[str, str], ...] = (), lines: slice = slice(None)) -> None:
+COMMAND_WIDTH = 116
+
+
+def run(command: str, *, exit_code: int = 0, start: str = "", stop: str = "") -> None:
     """Show ``meshwright COMMAND`` and what it prints.
 
     Args:
         command: the command line, without the program's name.
         exit_code: what it must exit with; anything else is an error in the page.
-        mask: (pattern, replacement) pairs for what differs from run to run, such as the seconds of a search.
-        lines: which lines of the output to show; cuts are shown as "...".
+        start, stop: show the output from the first line that begins with ``start`` up to the line before the next one that begins
+            with ``stop``; cuts are shown as "...".
     """
+    text = re.sub(*MACHINE, _output(command, exit_code))
+    lines = text.split("\n")
+    first = _line(lines, start, 0, command) if start else 0
+    last = _line(lines, stop, first + 1, command) if stop else len(lines)
+    shown = [*(["..."] if first else []), *_stripped(lines[first:last]), *(["..."] if last < len(lines) else [])]
+    cog.outl("\n".join(["", "```console", f"$ {folded(f'meshwright {command}')}", *shown, "```", ""]))
+
+
+def folded(command: str) -> str:
+    """A long command over several lines, broken before an option."""
+    first, *options = command.split(" --")
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) + 3 > COMMAND_WIDTH:
+            lines.append(f"    --{option}")
+        else:
+            lines[-1] += f" --{option}"
+    return " \\\n".join(lines)
+
+
+def prepare(command: str) -> None:
+    """Run ``meshwright COMMAND`` for the file that it saves, and show nothing."""
+    _output(command, 0)
+
+
+@lru_cache
+def _output(command: str, exit_code: int) -> str:
+    """A search that several pages show runs once."""
+    Path("build/demo").mkdir(parents=True, exist_ok=True)
     # A fixed width: the page must not depend on the terminal that it was made in.
     result = CliRunner(env={"COLUMNS": "102"}).invoke(cli, shlex.split(command), prog_name="meshwright")
     if result.exit_code != exit_code:
         raise RuntimeError(f"`meshwright {command}` exited with {result.exit_code}, not {exit_code}: {result.output}") from result.exception
-    text = result.output.rstrip()
-    for pattern, replacement in mask:
-        text = re.sub(pattern, replacement, text)
-    all_lines = text.split("\n")
-    shown = all_lines[lines]
-    if len(shown) < len(all_lines):
-        shown.append("...")
-    cog.outl("\n".join(["", "```console", f"$ meshwright {command}", *shown, "```", ""]))
+    return result.output.rstrip()
+
+
+def _line(lines: list[str], begin: str, after: int, command: str) -> int:
+    found = next((index for index in range(after, len(lines)) if lines[index].startswith(begin)), None)
+    if found is None:
+        raise RuntimeError(f"no line of `meshwright {command}` begins with {begin!r}")
+    return found
+
+
+def _stripped(lines: list[str]) -> list[str]:
+    """Without empty lines at its end."""
+    return "\n".join(lines).rstrip().split("\n")
+
+
+def python(code: str) -> None:
+    """Show a piece of Python, and what it prints."""
+    source = textwrap.dedent(code).strip()
+    printed = _printed(source, {"__name__": "__page__"})
+    cog.outl("\n".join(["", "```python", source, "```", "", "```text", printed, "```", ""]))
+
+
+def script(path: str, *arguments: str) -> None:
+    """Show a script of this folder, and what it prints."""
+    source = (Path(__file__).parent / path).read_text(encoding="utf-8").rstrip()
+    before, sys.argv = sys.argv, [path, *arguments]
+    try:
+        printed = _printed(source, {"__name__": "__main__", "__file__": str(Path(__file__).parent / path)})
+    finally:
+        sys.argv = before
+    words = shlex.join(arguments).replace("'", '"')
+    cog.outl("\n".join(["", "```python", source, "```", "", "```console", f"$ python docs/{path} {words}", printed, "```", ""]))
+
+
+def _printed(source: str, names: dict[str, object]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "<page>", "exec"), names)
+    return printed.getvalue().rstrip()
+
+
+def json_keys(command: str, exit_code: int = 0) -> None:
+    """The keys of ``meshwright COMMAND --json``, with their types, as one run has them."""
+    found = json.loads(_output(f"{command} --json", exit_code))
+    cog.outl("\n".join(["", "```text", f"$ {folded(f'meshwright {command} --json')}", *_keys(found, ""), "```", ""]))
+
+
+def _keys(value: object, indent: str) -> list[str]:
+    """A line for each key; of a list its first entry speaks for all."""
+    lines = []
+    assert isinstance(value, dict)
+    alike: dict[tuple[str, ...], str] = {}
+    for key, below in value.items():
+        if isinstance(below, dict) and len(below) > 2 and tuple(below) in alike:
+            lines.append(f"{indent}{key}: as {alike[tuple(below)]}")
+            continue
+        if isinstance(below, dict):
+            alike[tuple(below)] = key
+        first = below[0] if isinstance(below, list) and below else below
+        many = "list of " if isinstance(below, list) else ""
+        inner = _keys(first, indent + "  ") if isinstance(first, dict) else []
+        kind = JSON_TYPES[type(first)] if not (isinstance(below, list) and not below) else "list"
+        lines.append(f"{indent}{key}: {many if kind != 'list' else ''}{kind}")
+        lines += inner
+    return lines
+
+
+JSON_TYPES = {dict: "object", str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null", list: "list"}
 
 
 def rules() -> None:

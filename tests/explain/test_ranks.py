@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from meshwright.explain.ranks import explain_ranks
+from meshwright.explain.ranks import PICTURE_WIDTH, explain_ranks
 from meshwright.spec.layout import parse_layout
 from meshwright.spec.rules import check
 from meshwright.spec.workload import Training
@@ -91,3 +91,11 @@ def test_picture_has_a_line_for_each_node_and_a_cell_for_each_gpu():
     ]  # fmt: skip
     assert found.legend() == "rank, then its place: t = tp, s = dp_shard, p = pp"
     assert report("dp=256").picture() == []
+
+
+def test_a_long_picture_takes_several_lines_per_node():
+    lines = report("tp=2 cp=2 dp=2x2 pp=4").picture()
+    assert max(map(len, lines)) <= PICTURE_WIDTH
+    cells = [cell.split()[0] for line in lines for cell in line.removeprefix(line[: line.index("  ")]).split(" | ")]
+    assert [int(cell) for cell in cells] == list(range(64))
+    assert [line[:6] for line in lines if line.startswith("node")] == [f"node {node}" for node in range(8)]

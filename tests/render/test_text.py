@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from meshwright.render.text import WIDTH, Column, table
+from meshwright.render.text import WIDTH, Column, table, wrapped
 
 
 class Terminal:
@@ -64,3 +64,13 @@ def test_styles_only_on_a_terminal_without_no_color(terminal, no_color, styled, 
     if terminal:
         monkeypatch.setattr(sys, "stdout", Terminal(sys.stdout))
     assert ("\x1b[" in table("Title", ["a"], [["b"]])) == styled
+
+
+def test_wrapped_text_goes_on_under_its_beginning() -> None:
+    lines = wrapped("one two three four", "  1. ", 12)
+    assert lines == ["  1. one two", "     three", "     four"]
+
+
+def test_what_is_longer_than_a_line_stays_whole() -> None:
+    layout = "stages=" + ",".join(["2"] * 40)
+    assert wrapped(f"with {layout}", "", 30) == ["with", layout]

@@ -123,9 +123,10 @@ def _recompute(candidate: Candidate) -> str:
 
 
 def _flops(candidate: Candidate, again: bool) -> float:
-    """Flops per step of the stage that the axis table is of, first time or recomputed."""
+    """Flops per step of the busiest rank of the stage that the axis table is of, first time or recomputed."""
     rows = StageListing(candidate.numbers.ledger, candidate.axes.stage).rows
-    return sum(float(listed.row.flops) * listed.calls for listed in rows if (listed.row.phase == "recompute") == again)
+    own = (listed for listed in rows if (listed.row.phase == "recompute") == again)
+    return sum(float(listed.row.flops * listed.row.imbalance) * listed.calls for listed in own)
 
 
 def _collectives(a: Candidate, b: Candidate, part: str) -> str:

@@ -22,6 +22,9 @@ SHOWN_RANKS = 8
 PICTURED_RANKS = 128
 """Worlds up to this size get a picture of their nodes."""
 
+PICTURE_WIDTH = 120
+"""Columns that a line of the picture may have."""
+
 PLACES = {"tp": "t", "cp": "c", "dp_shard": "s", "dp_replicate": "r", "pp": "p"}
 """One letter for the place on each axis, in the order a cell shows them."""
 
@@ -85,7 +88,8 @@ class RankReport:
         return [(axis.axis, axis.degree, axis.tier.name, axis.pattern, axis.first_groups, axis.meaning) for axis in shown]
 
     def picture(self) -> list[str]:
-        """One line per node, one cell per GPU: rank and places, ``12 t4 s1``. [] for a world too large to look at."""
+        """One cell per GPU: rank and places, ``12 t4 s1``; one line per node, or several of equal length where one would be too
+        long. [] for a world too large to look at."""
         if self.world_size > PICTURED_RANKS:
             return []
         mesh = Mesh(self.layout)
@@ -93,9 +97,14 @@ class RankReport:
         cells = [_cell(mesh, rank, used) for rank in range(self.world_size)]
         width = max(map(len, cells))
         per_line = self.gpus_per_node if self.gpus_per_node > 1 else min(self.world_size, SHOWN_RANKS)
-        lines = [cells[start : start + per_line] for start in range(0, self.world_size, per_line)]
-        label = len(f"node {len(lines) - 1}")
-        return [f"{f'node {node}':<{label}}  " + " | ".join(cell.ljust(width) for cell in line) for node, line in enumerate(lines)]
+        label = len(f"node {(self.world_size - 1) // per_line}") + 2
+        fits = [n for n in range(1, per_line + 1) if per_line % n == 0 and label + n * (width + 3) - 3 <= PICTURE_WIDTH]
+        across = max(fits, default=1)
+        lines = []
+        for start in range(0, self.world_size, across):
+            name = f"node {start // per_line}" if start % per_line == 0 else ""
+            lines.append(f"{name:<{label}}" + " | ".join(cell.ljust(width) for cell in cells[start : start + across]))
+        return lines
 
     def legend(self) -> str:
         """What the letters of the picture stand for."""

@@ -53,9 +53,12 @@ LETTERS = {
     "Pl": "parameters of its layers that a rank holds before ZeRO, without experts", "Pe": "of its experts",
     "Pr": "of embedding, last norm and head",
     "Pwl, Pwr": "those of Pl, Pr that every tp rank holds whole",
-    "fsdp": "dp_shard cp ranks, edp: dp_shard cp tp/ep ranks (etp = 1)",
+    "fsdp": "dp_shard cp ranks", "edp": "dp_shard cp tp/ep ranks (etp = 1)",
 }  # fmt: skip
 """Letters that are no size of the model or degree of the layout."""
+
+OF_EXPERTS = ("Pe", "edp")
+"""Those that only a model with experts has."""
 
 
 @dataclass

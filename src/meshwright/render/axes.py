@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright.explain.by_axis import AxisLine, AxisTable
 from meshwright.explain.letters import formula
-from meshwright.explain.symbolic import LETTERS, SymbolicTable
+from meshwright.explain.symbolic import LETTERS, OF_EXPERTS, SymbolicTable
 from meshwright.render.text import Column, table
 from meshwright.units import format_seconds, format_traffic
 
@@ -31,11 +31,11 @@ def axes_text(found: AxisTable) -> str:
 
 def _cells(line: AxisLine, found: AxisTable) -> list[object]:
     if not line.calls:
-        note = "sp has them" if line.axis == "tp" and found.layout.sp else ""
-        return [line.axis, line.degree, line.cuts, note, "", "", "", ""]
+        note = "on the line sp" if line.axis == "tp" and found.layout.sp else ""
+        return [line.axis, f"{line.degree:,}", line.cuts, note, "", "", "", ""]
     calls = "\n".join(f"{calls:,} {op}" for op, calls in line.collectives.items())
     return [
-        line.axis, line.degree, line.cuts, calls, format_traffic(line.payload_bytes), format_traffic(line.wire_bytes), line.tier,
+        line.axis, f"{line.degree:,}", line.cuts, calls, format_traffic(line.payload_bytes), format_traffic(line.wire_bytes), line.tier,
         format_seconds(line.exposed_s),
     ]  # fmt: skip
 
@@ -58,7 +58,7 @@ def symbolic_text(found: SymbolicTable) -> str:
         "",
         "Per rank and step; wire bytes are payload times the factor, on a ring or directly. bf16; 4-byte gradients with zero=3.",
         "zero=1, 2, 3 cut optimizer state, gradients, parameters as well; sp cuts the stream between the tp pairs.",
-        *(f"{letter}: {meaning}" for letter, meaning in LETTERS.items()),
+        *(f"{letter}: {meaning}" for letter, meaning in LETTERS.items() if "E" in found.letters or letter not in OF_EXPERTS),
         f"{found.model}: {sizes}",
     ]
     return table(f"What each axis cuts and sends, for {found.model}", columns, rows, notes=notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright.estimate import Estimate
 from meshwright.explain.compare import Comparison, Difference
-from meshwright.render.text import Column, facts, table
+from meshwright.render.text import Column, facts, table, wrapped
 from meshwright.units import format_memory, format_seconds
 
 PART_WORDS = {
@@ -12,6 +12,9 @@ PART_WORDS = {
     "ep_s": "ep collectives", "pp_s": "pp messages", "bubble_s": "waiting for other stages", "dp_s": "dp collectives",
     "optimizer_s": "optimizer", "other_s": "token count, gradient norm",
 }  # fmt: skip
+
+ROUNDING = 1e-9
+"""Parts below this share are what rounding leaves of a difference that is zero."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -21,7 +24,7 @@ def estimate_text(found: Estimate, verdict: str) -> str:
     rows = [
         [PART_WORDS[part], format_seconds(seconds), f"{seconds / found.step_s:.1%}", "#" * round(40 * seconds / found.step_s)]
         for part, seconds in found.parts.items()
-        if seconds
+        if seconds > ROUNDING * found.step_s
     ]
     rows.append(["step", format_seconds(found.step_s), "100%", ""])
     columns: list[Column | str] = [
@@ -54,7 +57,7 @@ def comparison_text(found: Comparison) -> str:
         Column("MFU", right=True), Column("memory", right=True, fold=False), "fits",
     ]  # fmt: skip
     rows = [
-        [name, format_seconds(one.step_s), *(format_seconds(one.parts[part]) if one.parts[part] else "-" for part in used),
+        [name, format_seconds(one.step_s), *(_part(one, part) for part in used),
          f"{one.mfu:.1%}", format_memory(one.memory_bytes), "yes" if one.fits else "no"]
         for name, one in zip(names, found.estimates, strict=True)
     ]  # fmt: skip
@@ -64,6 +67,11 @@ def comparison_text(found: Comparison) -> str:
         *(line for each in found.differences for line in _words(found, each)),
     ]
     return table("\n".join([f"{len(names)} layouts", *legend]), columns, rows, notes=["", *notes])
+
+
+def _part(found: Estimate, part: str) -> str:
+    seconds = found.parts[part]
+    return format_seconds(seconds) if seconds > ROUNDING * found.step_s else "-"
 
 
 def name_of(index: int) -> str:
@@ -77,4 +85,4 @@ def _words(found: Comparison, difference: Difference) -> list[str]:
     way = "longer" if difference.step_s >= 0 else "less"
     fits = "" if other.fits else " and does not fit"
     head = f"{name_of(difference.layout)} takes {longer} {way} than {name_of(difference.against)}{fits}:"
-    return ["", head, *(f"  {words}" for words in difference.words)]
+    return ["", head, *(line for words in difference.words for line in wrapped(words, "  "))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.render.text import Column, table
+from meshwright.render.text import Column, table, wrapped
 from meshwright.search.plan import PlanAnswer, Ranked
 from meshwright.units import format_count, format_memory, format_seconds
 
@@ -44,7 +44,7 @@ def _why(answer: PlanAnswer) -> str:
     best = answer.plans[0].estimate
     lines = [f"Why {best.layout}", ""]
     for number, decision in enumerate(answer.decisions, start=1):
-        lines.append(f"  {number}. {decision.sentence(best.step_s)}")
+        lines += wrapped(decision.sentence(best.step_s), f"{number:3}. ")
     return "\n".join(lines)
 
 
@@ -75,8 +75,10 @@ def _notes(answer: PlanAnswer) -> str:
             f"{format_count(run.tokens)} tokens: {run.steps:,} steps, {run.days:,.1f} days, {format_count(run.gpu_hours)} GPU-hours on "
             f"{answer.gpus:,} GPUs"
         )
-    lines += [f"assumed: {each}" for each in answer.assumed]
-    lines += [f"warning: {w.message}; {w.remedy}" for w in answer.plans[0].estimate.warnings]
+    for each in answer.assumed:
+        lines += wrapped(each, "assumed: ")
+    for warning in answer.plans[0].estimate.warnings:
+        lines += wrapped(f"{warning.message}; {warning.remedy}", "warning: ")
     return "\n".join(lines)
 
 

@@ -53,15 +53,17 @@ def table(
 
 def facts(pairs: Iterable[tuple[str, str]], width: int = WIDTH) -> list[str]:
     """``name  text`` lines; long texts go on under their beginning."""
-    from textwrap import wrap
-
     told = list(pairs)
     indent = max((len(name) for name, _ in told), default=0) + 2
-    lines: list[str] = []
-    for name, text in told:
-        first, *rest = wrap(text, width - indent, break_long_words=False, break_on_hyphens=False) or [""]
-        lines += [f"{name:<{indent}}{first}", *(" " * indent + line for line in rest)]
-    return lines
+    return [line for name, text in told for line in wrapped(text, f"{name:<{indent}}", width)]
+
+
+def wrapped(text: str, before: str = "", width: int = WIDTH) -> list[str]:
+    """Lines of ``before`` and the text, which goes on under its beginning; what is longer than a line, such as a layout, stays whole."""
+    from textwrap import wrap
+
+    first, *rest = wrap(text, width - len(before), break_long_words=False, break_on_hyphens=False) or [""]
+    return [before + first, *(" " * len(before) + line for line in rest)]
 
 
 def _print(parts: Sequence[object], width: int | None) -> str:

@@ -14,12 +14,17 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshwright.arithmetic import Num, is_array, larger, where
+from meshwright.arithmetic import Num, is_array, larger, smaller, where
 from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of
 from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
 from meshwright.schedule.closed_form import pipeline_span_s
+from meshwright.schedule.dualpipe import pair_counts
+
+
+PAIRED_SCHEDULES = ("dualpipe", "dualpipe-v")
+"""Schedules that run a forward and a backward as one."""
 
 
 @dataclass(slots=True)
@@ -87,12 +92,32 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
         span = pipeline_span_s(
             layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
             np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, transfer_s,
-            overlap=ledger.stack.hides_pipeline,
+            overlap=ledger.stack.hides_pipeline, 
+            paired_saving_s=np.stack(np.broadcast_arrays(*paired_savings_s(priced, times))),
         )  # fmt: skip
         span = span if span.ndim else float(span)
-    parts, all_busy = _busiest(priced, times, transfer_s, span)
+    parts, all_busy = _busiest(priced, times, span)
     _add_end(parts, priced, times)
     return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
+
+
+def paired_savings_s(priced: Priced, times: list[ChunkTime]) -> list[Num]:
+    """For each chunk, what its forward saves when it runs as one with a backward of its rank's other chunk; 0 without pairs.
+
+    DualPipe: dispatch and combine of each hide behind the compute of the other (arXiv 2412.19437 section 3.2.1).
+    """
+    layout = priced.ledger.layout
+    if layout.pp == 1 or layout.schedule not in PAIRED_SCHEDULES:
+        return [0.0] * len(times)
+    return [_paired_saving_s(forward, backward) for forward, backward in zip(times, reversed(times), strict=True)]
+
+
+def _paired_saving_s(forward: ChunkTime, backward: ChunkTime) -> Num:
+    """What the longer of one's compute and the other's collectives takes less than both."""
+    ep_s = backward.recompute.ep_s + backward.backward.ep_s
+    return smaller(forward.forward.ep_s, backward.recompute.compute_s + backward.backward.compute_s) + smaller(
+        ep_s, forward.forward.compute_s
+    )
 
 
 def chunk_times(priced: Priced) -> list[ChunkTime]:
@@ -147,7 +172,9 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num]:
         embedding, head = priced.embedding if chunk.first else None, priced.head if chunk.last else None
         forward = forward - larger(first.gather_s - first_layer.forward_s, 0.0) + _beyond(first.gather_s, embedding and embedding.forward_s)
         backward = backward - larger(last.regather_s + last.scatter_s - last_layer.backward_s, 0.0)
-        backward = backward + _beyond(last.regather_s, head and head.backward_s) + _beyond(first.scatter_s, embedding and embedding.backward_s)
+        backward = (
+            backward + _beyond(last.regather_s, head and head.backward_s) + _beyond(first.scatter_s, embedding and embedding.backward_s)
+        )
         if sum(count for _, _, count in pairs) > 1:
             backward = backward - larger(first.regather_s + first.scatter_s - first_layer.backward_s, 0.0)
             backward = backward + larger(last.regather_s - last_layer.backward_s, 0.0)
@@ -178,35 +205,35 @@ def root_of(priced: Priced, chunk: Chunk) -> tuple[bool, bool]:
     return any(c.first for c in chunks), any(c.last for c in chunks)
 
 
-def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num) -> tuple[Parts, Num]:
-    """The parts of the stage that is busy longest, with its waiting; and the busy seconds of all stages together."""
+def busy_parts(priced: Priced, times: list[ChunkTime], index: int) -> Parts:
+    """What one stage computes, exposes and sends before its end of the step."""
     ledger = priced.ledger
-    m = ledger.micro_batches
-    copies = 2 if ledger.layout.schedule == "dualpipe" else 1
+    stage, copies = ledger.stage(index), 2 if ledger.layout.schedule == "dualpipe" else 1
+    transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0
+    return _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], transfer_s, ledger.micro_batches / copies)
+
+
+def _busiest(priced: Priced, times: list[ChunkTime], span: Num) -> tuple[Parts, Num]:
+    """The parts of the stage that is busy longest, with its waiting; and the busy seconds of all stages together."""
     most: Num = -1.0
     parts = Parts()
     all_busy: Num = 0.0
-    for index, count in ledger.pipeline.representatives:
-        stage = ledger.stage(index)
-        own = _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], transfer_s, m / copies)
+    for index, count in priced.ledger.pipeline.representatives:
+        own = busy_parts(priced, times, index)
         busy = own.step_s
         better = busy > most
         parts = _pick(better, own, parts)
         most = where(better, busy, most)
         all_busy = all_busy + count * busy
     # With one stage the two sums differ by rounding alone.
-    parts.bubble_s = larger(span - most, 0.0) if ledger.layout.pp > 1 else 0.0
+    parts.bubble_s = larger(span - most, 0.0) if priced.ledger.layout.pp > 1 else 0.0
     return parts, all_busy
 
 
 def stage_parts(priced: Priced, index: int) -> Parts:
     """The parts of one stage by itself; what it waits for others is not in them (``bubble_s`` is 0)."""
-    ledger = priced.ledger
-    stage, times = ledger.stage(index), chunk_times(priced)
-    copies = 2 if ledger.layout.schedule == "dualpipe" else 1
-    mine = [times[chunk.index] for chunk in stage.chunks]
-    transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0
-    parts = _stage_parts(priced, stage, mine, transfer_s, ledger.micro_batches / copies)
+    times = chunk_times(priced)
+    parts, stage = busy_parts(priced, times, index), priced.ledger.stage(index)
     end = _stage_end(priced, stage, times)
     return Parts(*(getattr(parts, name) + getattr(end, name) for name in PART_NAMES))
 
@@ -227,6 +254,11 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_
             exposed = getattr(time.forward, axis) + getattr(time.recompute, axis) + getattr(time.backward, axis)
             setattr(parts, axis, getattr(parts, axis) + m * exposed)
         parts.dp_s = parts.dp_s + m * (time.forward_dp_s + time.backward_dp_s)
+    layout = priced.ledger.layout
+    if layout.pp > 1 and layout.schedule in PAIRED_SCHEDULES:
+        inward, outward = times
+        pairs = pair_counts(layout.schedule, stage.index, layout.pp, priced.ledger.micro_batches)
+        parts.ep_s = larger(parts.ep_s - pairs[0] * _paired_saving_s(inward, outward) - pairs[1] * _paired_saving_s(outward, inward), 0.0)
     if not priced.ledger.stack.hides_pipeline:
         received, sent = stage.boundaries()
         parts.pp_s = m * ((received + sent) * transfer_s)

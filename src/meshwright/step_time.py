@@ -14,12 +14,17 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshwright.arithmetic import Num, is_array, larger, where
+from meshwright.arithmetic import Num, is_array, larger, smaller, where
 from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of
-from meshwright.priced import BlockNumbers, Cost, Priced
+from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
 from meshwright.schedule.closed_form import pipeline_span_s
+from meshwright.schedule.dualpipe import pair_counts
+
+
+PAIRED_SCHEDULES = ("dualpipe", "dualpipe-v")
+"""Schedules that run a forward and a backward as one."""
 
 
 @dataclass(slots=True)
@@ -87,12 +92,32 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
         span = pipeline_span_s(
             layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
             np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, transfer_s,
-            overlap=ledger.stack.hides_pipeline,
+            overlap=ledger.stack.hides_pipeline, 
+            paired_saving_s=np.stack(np.broadcast_arrays(*paired_savings_s(priced, times))),
         )  # fmt: skip
         span = span if span.ndim else float(span)
-    parts, all_busy = _busiest(priced, times, transfer_s, span)
+    parts, all_busy = _busiest(priced, times, span)
     _add_end(parts, priced, times)
     return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
+
+
+def paired_savings_s(priced: Priced, times: list[ChunkTime]) -> list[Num]:
+    """For each chunk, what its forward saves when it runs as one with a backward of its rank's other chunk; 0 without pairs.
+
+    DualPipe: dispatch and combine of each hide behind the compute of the other (arXiv 2412.19437 section 3.2.1).
+    """
+    layout = priced.ledger.layout
+    if layout.pp == 1 or layout.schedule not in PAIRED_SCHEDULES:
+        return [0.0] * len(times)
+    return [_paired_saving_s(forward, backward) for forward, backward in zip(times, reversed(times), strict=True)]
+
+
+def _paired_saving_s(forward: ChunkTime, backward: ChunkTime) -> Num:
+    """What the longer of one's compute and the other's collectives takes less than both."""
+    ep_s = backward.recompute.ep_s + backward.backward.ep_s
+    return smaller(forward.forward.ep_s, backward.recompute.compute_s + backward.backward.compute_s) + smaller(
+        ep_s, forward.forward.compute_s
+    )
 
 
 def chunk_times(priced: Priced) -> list[ChunkTime]:
@@ -126,69 +151,89 @@ def _blocks(priced: Priced, chunk: Chunk) -> list[tuple[BlockNumbers, int]]:
 
 
 def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num]:
-    """What zero=2 and 3 expose in a chunk's forward and backward of one micro-batch.
+    """What zero=2 and 3 expose in a chunk's forward and backward of one micro-batch; exact for equal layers (timeline/sharded.py).
 
-    With prefetch a layer's gather runs beside the layer before it, and in the backward the next gather and the last
-    scatter run beside a layer: exposed is what is longer than the layer. The first gather and the last scatter have
-    nothing beside them.
+    One collective at a time, a gather one layer ahead. Forward: the first layer's gather hides behind the embedding alone, every
+    other one behind the layer before it. Backward: the first gather hides behind the head, the second behind the first layer, and
+    from then on a scatter and a gather together behind a layer; the last layer hides the scatter before its own, which has
+    nothing but the embedding beside it.
     """
     hides = priced.ledger.stack.hides_data_parallel
     forward: Num = 0.0
     backward: Num = 0.0
-    first: Num = 0.0
-    pairs = [(priced.layer_unit(block.kind), priced.layer(block), count) for block, count in chunk.layers]
-    if chunk.last and (count := priced.ledger.model.mtp_layers):
-        pairs.append((priced.mtp_unit, priced.layer(priced.ledger.mtp_layer), count))
+    pairs = layer_pairs(priced, chunk)
     for unit, layer, count in pairs:
         gather, back = unit.gather_s, unit.regather_s + unit.scatter_s
         if hides:
             gather, back = larger(gather - layer.forward_s, 0.0), larger(back - layer.backward_s, 0.0)
         forward, backward = forward + count * gather, backward + count * back
     if hides and pairs:
-        first = pairs[0][0].gather_s
-        backward = backward + pairs[0][0].scatter_s
+        (first, first_layer, _), (last, last_layer, _) = pairs[0], pairs[-1]
+        embedding, head = priced.embedding if chunk.first else None, priced.head if chunk.last else None
+        forward = forward - larger(first.gather_s - first_layer.forward_s, 0.0) + _beyond(first.gather_s, embedding and embedding.forward_s)
+        backward = backward - larger(last.regather_s + last.scatter_s - last_layer.backward_s, 0.0)
+        backward = (
+            backward + _beyond(last.regather_s, head and head.backward_s) + _beyond(first.scatter_s, embedding and embedding.backward_s)
+        )
+        if sum(count for _, _, count in pairs) > 1:
+            backward = backward - larger(first.regather_s + first.scatter_s - first_layer.backward_s, 0.0)
+            backward = backward + larger(last.regather_s - last_layer.backward_s, 0.0)
+            backward = backward + larger(first.scatter_s - first_layer.backward_s, 0.0)
     if chunk.first or chunk.last:
-        root = priced.root(*_root_of(priced, chunk))
-        first, backward = first + root.gather_s, backward + root.scatter_s
-    return forward + first, backward
+        root = priced.root(*root_of(priced, chunk))
+        forward, backward = forward + root.gather_s, backward + root.scatter_s
+    return larger(forward, 0.0), larger(backward, 0.0)  # what is subtracted cancels to the last bit only
 
 
-def _root_of(priced: Priced, chunk: Chunk) -> tuple[bool, bool]:
+def _beyond(seconds: Num, hidden_by_s: Num | None) -> Num:
+    """What sticks out; all of it where nothing hides it."""
+    return seconds if hidden_by_s is None else larger(seconds - hidden_by_s, 0.0)
+
+
+def layer_pairs(priced: Priced, chunk: Chunk) -> list[tuple[UnitNumbers, BlockNumbers, int]]:
+    """(unit, its block, how often) of a chunk's layers in the order of the forward; those of multi-token prediction are last."""
+    pairs = [(priced.layer_unit(block.kind), priced.layer(block), count) for block, count in chunk.layers]
+    if chunk.last and (count := priced.ledger.model.mtp_layers):
+        pairs.append((priced.mtp_unit, priced.layer(priced.ledger.mtp_layer), count))
+    return pairs
+
+
+def root_of(priced: Priced, chunk: Chunk) -> tuple[bool, bool]:
     """The root of the chunk's stage; where one rank has both ends of the model, they are one root."""
     pipeline = priced.ledger.pipeline
     chunks = pipeline.chunks_of(pipeline.placement[chunk.index])
     return any(c.first for c in chunks), any(c.last for c in chunks)
 
 
-def _busiest(priced: Priced, times: list[ChunkTime], transfer_s: Num, span: Num) -> tuple[Parts, Num]:
-    """The parts of the stage that is busy longest, with its waiting; and the busy seconds of all stages together."""
+def busy_parts(priced: Priced, times: list[ChunkTime], index: int) -> Parts:
+    """What one stage computes, exposes and sends before its end of the step."""
     ledger = priced.ledger
-    m = ledger.micro_batches
-    copies = 2 if ledger.layout.schedule == "dualpipe" else 1
+    stage, copies = ledger.stage(index), 2 if ledger.layout.schedule == "dualpipe" else 1
+    transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0
+    return _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], transfer_s, ledger.micro_batches / copies)
+
+
+def _busiest(priced: Priced, times: list[ChunkTime], span: Num) -> tuple[Parts, Num]:
+    """The parts of the stage that is busy longest, with its waiting; and the busy seconds of all stages together."""
     most: Num = -1.0
     parts = Parts()
     all_busy: Num = 0.0
-    for index, count in ledger.pipeline.representatives:
-        stage = ledger.stage(index)
-        own = _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], transfer_s, m / copies)
+    for index, count in priced.ledger.pipeline.representatives:
+        own = busy_parts(priced, times, index)
         busy = own.step_s
         better = busy > most
         parts = _pick(better, own, parts)
         most = where(better, busy, most)
         all_busy = all_busy + count * busy
     # With one stage the two sums differ by rounding alone.
-    parts.bubble_s = larger(span - most, 0.0) if ledger.layout.pp > 1 else 0.0
+    parts.bubble_s = larger(span - most, 0.0) if priced.ledger.layout.pp > 1 else 0.0
     return parts, all_busy
 
 
 def stage_parts(priced: Priced, index: int) -> Parts:
     """The parts of one stage by itself; what it waits for others is not in them (``bubble_s`` is 0)."""
-    ledger = priced.ledger
-    stage, times = ledger.stage(index), chunk_times(priced)
-    copies = 2 if ledger.layout.schedule == "dualpipe" else 1
-    mine = [times[chunk.index] for chunk in stage.chunks]
-    transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0
-    parts = _stage_parts(priced, stage, mine, transfer_s, ledger.micro_batches / copies)
+    times = chunk_times(priced)
+    parts, stage = busy_parts(priced, times, index), priced.ledger.stage(index)
     end = _stage_end(priced, stage, times)
     return Parts(*(getattr(parts, name) + getattr(end, name) for name in PART_NAMES))
 
@@ -209,6 +254,11 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_
             exposed = getattr(time.forward, axis) + getattr(time.recompute, axis) + getattr(time.backward, axis)
             setattr(parts, axis, getattr(parts, axis) + m * exposed)
         parts.dp_s = parts.dp_s + m * (time.forward_dp_s + time.backward_dp_s)
+    layout = priced.ledger.layout
+    if layout.pp > 1 and layout.schedule in PAIRED_SCHEDULES:
+        inward, outward = times
+        pairs = pair_counts(layout.schedule, stage.index, layout.pp, priced.ledger.micro_batches)
+        parts.ep_s = larger(parts.ep_s - pairs[0] * _paired_saving_s(inward, outward) - pairs[1] * _paired_saving_s(outward, inward), 0.0)
     if not priced.ledger.stack.hides_pipeline:
         received, sent = stage.boundaries()
         parts.pp_s = m * ((received + sent) * transfer_s)
@@ -230,41 +280,84 @@ def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
 
 
 def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
-    """Reductions hide behind the backward of the last micro-batch, all but the last unit's; ZeRO's parameter gather
-    behind the next forward, where the stack does so."""
-    stack = priced.ledger.stack
-    mine = [times[chunk.index] for chunk in stage.chunks]
+    """Reductions run one after the other behind the backward of the last micro-batch, each from the end of its layer's backward;
+    ZeRO's parameter gather behind the next forward, where the stack does so. Exact for equal layers (timeline/reduction.py): then
+    what sticks out is what comes after the first unit's, the last layer's or the last unit's gradient."""
     parts = Parts()
-    reduce_s, keep_s, collect_s, last_s = _once_per_step(priced, stage, parts)
-    forward_s: Num = 0.0
+    once = once_per_step(priced, stage, parts)
     backward_s: Num = 0.0
-    for time in mine:
-        forward_s, backward_s = forward_s + time.forward_s, backward_s + time.recompute.total_s + time.backward.total_s
-    if stack.hides_data_parallel:
-        reduce_s = larger(last_s, reduce_s - backward_s)
-    collect_s = larger(keep_s - forward_s, 0.0) + (larger(collect_s - forward_s, 0.0) if stack.hides_parameter_gather else collect_s)
-    parts.dp_s = parts.dp_s + reduce_s + collect_s
+    for chunk in stage.chunks:
+        time = times[chunk.index]
+        backward_s = backward_s + time.recompute.total_s + time.backward.total_s
+    reduce_s = once.reduce_s
+    if priced.ledger.stack.hides_data_parallel:
+        last_s = larger(once.last_s, once.before_last_s + once.last_s - once.beside_last_s)
+        reduce_s = larger(last_s, reduce_s - (backward_s - once.before_first_s))
+    parts.dp_s = parts.dp_s + reduce_s + exposed_gather_s(priced, stage, times, once)
     parts.other_s = priced.scalars_s
     return parts
 
 
-def _once_per_step(priced: Priced, stage: Stage, parts: Parts) -> tuple[Num, Num, Num, Num]:
-    """(reductions, gathers before the forward, gathers after the optimizer, the last unit's reduction) of a stage.
+def exposed_gather_s(priced: Priced, stage: Stage, times: list[ChunkTime], once: OncePerStep) -> Num:
+    """What sticks out of one micro-batch's forward: zero=3:keep's gather before it, and ZeRO's gather after the optimizer, which
+    nothing hides unless the stack lets the next step's forward do so."""
+    forward_s: Num = 0.0
+    for chunk in stage.chunks:
+        forward_s = forward_s + times[chunk.index].forward_s
+    collect_s = larger(once.collect_s - forward_s, 0.0) if priced.ledger.stack.hides_parameter_gather else once.collect_s
+    return larger(once.keep_s - forward_s, 0.0) + collect_s
+
+
+@dataclass(slots=True)
+class OncePerStep:
+    """A stage's data-parallel collectives of a step, in seconds.
+
+    Attributes:
+        reduce_s: reductions of all units. keep_s, collect_s: gathers before the forward and after the optimizer.
+        before_first_s: backward of the last micro-batch before the first unit's gradient is there.
+        before_last_s, last_s: reductions of the last unit but one and of the last one; beside_last_s: what is computed from the
+            one's gradient to the other's.
+    """
+
+    reduce_s: Num
+    keep_s: Num
+    collect_s: Num
+    before_first_s: Num
+    before_last_s: Num
+    last_s: Num
+    beside_last_s: Num
+
+
+def once_per_step(priced: Priced, stage: Stage, parts: Parts) -> OncePerStep:
+    """What a stage does once per step.
 
     What nothing can hide goes to ``parts``: sums over tp, of a shared embedding, of copies of stages, of loads; AdamW.
     zero=2 and 3 sum replicated key and value rows in every micro-batch. The backward ends with the embedding where the
-    stage has it, else with its first layer.
+    stage has it, else with its first layer; the root of a last stage is there as soon as the head's backward has run.
     """
     m = priced.ledger.micro_batches
     mirrored = priced.ledger.layout.schedule == "dualpipe" and priced.ledger.layout.pp > 1
     reduce_s: Num = 0.0
     keep_s: Num = 0.0
     collect_s: Num = 0.0
-    units = units_of(priced, stage)
-    for unit, count, _ in units:
+    for unit, count, _ in units_of(priced, stage):
         reduce_s, keep_s, collect_s = reduce_s + count * unit.reduce_s, keep_s + count * unit.keep_s, collect_s + count * unit.collect_s
         parts.tp_s = parts.tp_s + count * (unit.tensor_s + m * unit.copies_s)
         parts.ep_s = parts.ep_s + count * unit.loads_s
         parts.dp_s = parts.dp_s + count * (unit.shared_s + unit.mirror_s if mirrored else unit.shared_s)
         parts.optimizer_s = parts.optimizer_s + count * unit.optimizer_s
-    return reduce_s, keep_s, collect_s, (units[-1] if stage.first else units[0])[0].reduce_s
+    return OncePerStep(reduce_s, keep_s, collect_s, *_around_reductions(priced, stage))
+
+
+def _around_reductions(priced: Priced, stage: Stage) -> tuple[Num, Num, Num, Num]:
+    """OncePerStep's fields from ``before_first_s`` on."""
+    pairs = [pair for chunk in stage.chunks for pair in layer_pairs(priced, chunk)]
+    head_s = priced.head.backward_s if stage.last else 0.0
+    root_s = priced.root(stage.first, stage.last).reduce_s if stage.first or stage.last else 0.0
+    if not pairs:
+        return 0.0, 0.0, root_s, 0.0
+    layer_s = pairs[0][0].reduce_s
+    before_first_s = head_s if stage.last and not stage.first else head_s + pairs[-1][1].backward_s
+    if stage.first:
+        return before_first_s, layer_s, root_s, priced.embedding.backward_s
+    return before_first_s, 0.0, layer_s, 0.0

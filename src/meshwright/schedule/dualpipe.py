@@ -10,6 +10,8 @@ The order is that of DeepSeek's published code (github.com/deepseek-ai/DualPipe)
 
 from __future__ import annotations
 
+from typing import Any
+
 from meshwright.schedule.actions import Action
 from meshwright.schedule.order import Order, Side
 
@@ -25,6 +27,13 @@ def dualpipe_rank_actions(rank: int, p: int, m: int) -> list[Action]:
 def dualpipe_v_rank_actions(rank: int, p: int, m: int) -> list[Action]:
     """Needs m of at least 2p."""
     return _order(rank, p, m, Side(rank), Side(2 * p - 1 - rank))
+
+
+def pair_counts(schedule: str, rank: int, p: int, m: Any) -> tuple[Any, Any]:
+    """How many pairs a rank runs: (forward on the way in with a backward on the way out, the reverse). m may be an array."""
+    depth, half, one_way = (rank, p, m) if schedule == "dualpipe-v" else (min(rank, p - 1 - rank), p // 2, m // 2)
+    steady, behind = one_way - 2 * half + depth + 1, half - depth - 1
+    return steady - (behind == 0), steady + behind
 
 
 def _order(depth: int, half: int, m: int, near: Side, far: Side) -> list[Action]:

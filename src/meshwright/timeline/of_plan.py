@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshwright.schedule import PassTimes, build
-from meshwright.step_time import chunk_times
+from meshwright.step_time import chunk_times, paired_savings_s
 from meshwright.timeline.costs import Costs, uniform_costs
 from meshwright.timeline.events import Timeline
 from meshwright.timeline.simulate import simulate
@@ -68,6 +68,7 @@ def plan_costs(priced: Priced, schedule: Schedule) -> Costs:
         np.array([float(time.backward_input_s) for time in chunks]),
         np.array([float(time.backward_weight_s) for time in chunks]),
         _message_s(priced),
+        np.array([float(saving) for saving in paired_savings_s(priced, chunks)]),
         overlap=priced.ledger.stack.hides_pipeline,
     )
 

@@ -20,7 +20,7 @@ def dualpipe(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, saving: 
     work = (f + i + w + (f + i + w)[::-1]) / 2
     f, i, w = (others_mean(times, (times + times[::-1])) for times in (f, i, w))
     around = m * (p - 1) / p + np.maximum(p - 2, 1)
-    extra = _paired_extra(f, i, w, t, p // 2, 1) + around * t - (m - p // 2 - 2) * saving
+    extra = _paired_extra(f, i, w, t, p // 2, 1) + around * t - (m - p // 2 - 2) * (saving + saving[::-1]) / 2
     result: Array = (m * work + extra).max(axis=0)
     return result
 
@@ -30,7 +30,7 @@ def dualpipe_v(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, saving
     work = (f + i + w)[:p] + (f + i + w)[p:][::-1]
     f, i, w = (others_mean(times, times[:p] + times[p:][::-1]) for times in (f, i, w))
     around = np.maximum(2 * m * (p - 1) / p + p - 3, 0)
-    extra = _paired_extra(f, i, w, t, p, 2) + around * t - (2 * m - p - 2) * saving
+    extra = _paired_extra(f, i, w, t, p, 2) + around * t - (2 * m - p - 2) * (saving[:p] + saving[p:][::-1]) / 2
     result: Array = (m * work + extra).max(axis=0)
     return result
 

@@ -53,7 +53,8 @@ def pipeline_span_s(
         v: chunks per rank.
         transfer_s: one message between two chunks: a number, or an array of the batch's shape.
         overlap: messages travel while their sender computes; without it the sender is held meanwhile.
-        paired_saving_s: what a forward and a backward that run as one save (dualpipe, dualpipe-v); a number or the batch's shape.
+        paired_saving_s: what a chunk's forward saves that runs as one with a backward (dualpipe, dualpipe-v); a number, the batch's
+            shape, or that of forward_s.
 
     Raises:
         ValueError: no closed form for this schedule.
@@ -67,7 +68,7 @@ def pipeline_span_s(
     if not overlap:
         f, i, t = _held(schedule, f, i, t, p)
     if schedule in _PAIRED:
-        return _PAIRED[schedule](f, i, w, t, m, p, np.asarray(paired_saving_s, dtype=np.float64))
+        return _PAIRED[schedule](f, i, w, t, m, p, np.broadcast_to(np.asarray(paired_saving_s, dtype=np.float64), f.shape))
     return _SPANS[schedule](f, i, w, t, m, p, v)
 
 

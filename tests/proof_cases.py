@@ -1,6 +1,6 @@
 """Layouts to be proved: read from a list, drawn at random, or chosen so that every pair of features meets in one of them.
 
-    python tests/proof_cases.py     writes tests/prove/matrix.txt anew
+python tests/proof_cases.py     writes tests/prove/matrix.txt anew
 """
 
 from __future__ import annotations

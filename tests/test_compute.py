@@ -30,7 +30,6 @@ DEVICES = {
 H100 = load_device("h100-sxm")
 
 
-
 def compute_s(row: Row, device: Device, stack: Stack, dtype: str) -> float:
     return float(Kernels(device, stack, dtype).seconds(row))
 

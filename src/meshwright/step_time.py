@@ -22,7 +22,6 @@ from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
 from meshwright.schedule.closed_form import pipeline_span_s
 from meshwright.schedule.dualpipe import pair_counts
 
-
 PAIRED_SCHEDULES = ("dualpipe", "dualpipe-v")
 """Schedules that run a forward and a backward as one."""
 

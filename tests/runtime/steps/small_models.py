@@ -44,9 +44,7 @@ MODELS: dict[str, Model] = {
     for model in (
         LLAMA,
         replace(LLAMA, name="six_heads", attention=replace(_a, num_heads=6, num_kv_heads=6)),
-        replace(
-            LLAMA, name="biases", attention=replace(_a, qkv_bias=True, out_bias=True), mlp_bias=True, tied_embeddings=True
-        ),
+        replace(LLAMA, name="biases", attention=replace(_a, qkv_bias=True, out_bias=True), mlp_bias=True, tied_embeddings=True),
         replace(LLAMA, name="mistral", layers=(LayerKind(window=5),) * 2),
         replace(LLAMA, name="qwen3", attention=replace(_a, qk_norm=True)),
         replace(

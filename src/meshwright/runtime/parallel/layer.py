@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from meshwright.runtime.data_parallel.units import add_parameters
+from meshwright.runtime.groups import alone
 from meshwright.runtime.parallel.attention import attention
 from meshwright.runtime.parallel.linear import column_linear
-from meshwright.runtime.groups import alone
 from meshwright.runtime.parallel.mlp import mlp
 from meshwright.runtime.parallel.moe_block import moe_block
 from meshwright.runtime.parallel.norm import norm, rms_norm

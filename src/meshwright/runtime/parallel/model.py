@@ -188,7 +188,9 @@ def root_parameters(model: Model, plan: ChunkPlan) -> Sequence[Parameter]:
     return found
 
 
-def local_tensors(setting: Setting, plan: ChunkPlan, seed: int | None, drawn: torch.dtype, stored: torch.dtype, kept: torch.dtype) -> dict[str, Tensor]:
+def local_tensors(
+    setting: Setting, plan: ChunkPlan, seed: int | None, drawn: torch.dtype, stored: torch.dtype, kept: torch.dtype
+) -> dict[str, Tensor]:
     """This rank's part of the chunk's random parameters, by full name: drawn in ``drawn``, stored in ``stored``, buffers in ``kept``.
     Without a seed they are on the meta device: shapes and dtypes alone."""
     model, parameters = setting.model, all_parameters(setting.model)

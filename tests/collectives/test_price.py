@@ -101,7 +101,7 @@ def test_an_exchange_sends_over_each_tier_what_leaves_the_unit_below() -> None:
 
 def test_oversubscription_of_the_spine() -> None:
     """128 ranks in 128 nodes of four leaves. A ring crosses the spine once per leaf, where its 32 members have 32 shares of the uplinks:
-    only a spine thinner than that slows it. An exchange sends all but one part of each rank's tensor through its adapter, and three quarters
+    only a spine thinner than that slows it. An exchange sends all but one part of each tensor through its adapter, and three quarters
     of it over the rank's share of the spine."""
 
     def spine_of(oversubscription: float) -> Cluster:

@@ -44,7 +44,7 @@ def test_tensor_groups_go_inside_the_node_then_context_the_rest_across():
 def test_tensor_groups_inside_the_node_are_worth_more_than_anything_else():
     found = orders("tp=8 sp pp=4 dp=1x4 zero=1 mb=1", 128)
     losses = {wish.axis: wish.outermost_s - wish.innermost_s for wish in found.ladder}
-    assert list(losses)[0] == "tp" and losses["tp"] > 100 * max(losses["dp"], losses["pp"])
+    assert next(iter(losses)) == "tp" and losses["tp"] > 100 * max(losses["dp"], losses["pp"])
     assert found.rows[0].order.startswith("tp")
 
 

@@ -52,12 +52,12 @@ def gradient_scaled() -> None:
 
 
 @mutation
-def embedding_gradient_forgets_the_last_token() -> None:
+def embedding_gradient_forgets_the_first_token() -> None:
     right = model.embedding
 
     def embedding(ids: torch.Tensor, *rest: Any) -> torch.Tensor:
         x = right(ids, *rest)
-        return torch.cat((x[:, :-1], x[:, -1:].detach()), 1)
+        return torch.cat((x[:, :1].detach(), x[:, 1:]), 1)
 
     model.embedding = embedding
 
@@ -77,9 +77,7 @@ def rotary_position_shifted() -> None:
 def mask_position_shifted() -> None:
     """Every block sees the keys of its own time, too: one token of the future."""
     right = context.add_block
-    context.add_block = lambda merged, q, k, v, queries, keys, rules: right(
-        merged, q, k, v, type(queries)(queries.places + 1), keys, rules
-    )
+    context.add_block = lambda merged, q, k, v, queries, keys, rules: right(merged, q, k, v, type(queries)(queries.places + 1), keys, rules)
 
 
 @mutation

@@ -1,7 +1,7 @@
 """Ranks <-> coordinates, groups, and the network tier that a group spans. Pure integers; knows neither model nor cluster."""
 
 from meshwright.mesh.groups import Groups, Mesh
-from meshwright.mesh.legs import AXES, COMPOSITES, EXPERT_AXES, Degrees, Ints, Leg, choose, expert_slices_follow_tp, fold_is_regular, legs, strides
+from meshwright.mesh.legs import AXES, COMPOSITES, EXPERT_AXES, Degrees, Ints, Leg, choose, fold_is_regular, legs, strides
 from meshwright.mesh.tiers import members_per_unit, tier_of_legs, tier_spanned
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "Leg",
     "Mesh",
     "choose",
-    "expert_slices_follow_tp",
     "fold_is_regular",
     "legs",
     "members_per_unit",

@@ -195,19 +195,6 @@ def _with_replicas(degrees: Degrees, parts: tuple[Leg, ...]) -> tuple[Leg, ...]:
     return merged([*parts[:inside], replicas, *parts[inside:]])
 
 
-def expert_slices_follow_tp(degrees: Degrees) -> Any:
-    """Whether the etp groups are the tp groups, given that both have as many ranks: etp and tp are the same digit of the fold's number."""
-    words = degrees.order.split("-")
-    before = words[: words.index("tp")]
-    sizes = {"ep": degrees.ep, "dp": degrees.tp * degrees.cp * degrees.dp_shard // (degrees.ep * degrees.etp)}
-    start_of_etp: Ints = 1
-    start_of_tp: Ints = 1
-    for word in before:
-        start_of_etp = start_of_etp * sizes.get(word, 1)
-        start_of_tp = start_of_tp * {"cp": degrees.cp, "dp": degrees.dp_shard}.get(word, 1)
-    return start_of_etp == start_of_tp
-
-
 def fold_is_regular(degrees: Degrees) -> Any:
     """Whether every expert group has the same shape, for one layout or for each of an array.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.mesh import expert_slices_follow_tp, fold_is_regular
+from meshwright.mesh import fold_is_regular
 from meshwright.spec.rules.rule import Bools, Case, Rule, implies
 
 
@@ -49,12 +49,6 @@ def etp_needs_sp(case: Case) -> Bools:
     Megatron-Core asks for sequence parallelism with tp and ep for the same reason (model_parallel_config.py).
     """
     return implies(case.model.moe is not None, (case.layout.etp == case.layout.tp) | (case.layout.sp != 0))
-
-
-def etp_is_tp_without_sp(case: Case) -> Bools:
-    """Without sp the ranks that share an expert must be those that share its tokens: the tp group, not as many ranks elsewhere in the fold."""
-    alike = (case.layout.tp > 1) & (case.layout.sp == 0) & (case.layout.etp == case.layout.tp) & (case.model.moe is not None)
-    return implies(alike & experts_fill_the_fold(case), expert_slices_follow_tp(case.layout))
 
 
 def _fold(case: Case) -> str:
@@ -115,13 +109,5 @@ RULES = (
         problem=lambda case: f"differs from tp = {case.layout.tp} without sp",
         legal=lambda case: f"{case.layout.tp}, or any divisor of the fold with sp",
         hint=lambda case: "add sp" if case.layout.tp > 1 else "raise tp and add sp, or leave etp out",
-    ),
-    Rule(
-        code="etp-order",
-        key="order",
-        holds=etp_is_tp_without_sp,
-        problem=lambda case: "lays the slices of an expert over ranks that hold different tokens, which only sp can sum",
-        legal=lambda case: "tp before ep and cp, as in tp-cp-ep-dp-pp",
-        hint=lambda case: "add sp, or put tp innermost",
     ),
 )

@@ -67,6 +67,7 @@ PAIRS = {
         case(model_with(QWEN_MOE, num_heads=12, num_kv_heads=12), "tp=6 sp pp=2 dp=2 ep=4 etp=1", seq=6144),
     ),
     "etp-sp": (case(QWEN_MOE, "tp=4 etp=2"), case(QWEN_MOE, "tp=4 sp etp=2")),
+    "etp-order": (case(QWEN_MOE, "tp=4 cp=2 order=cp-tp-ep-dp-pp"), case(QWEN_MOE, "tp=4 sp cp=2 order=cp-tp-ep-dp-pp")),
     "batch": (case(LLAMA_70B, "dp=8 mb=3"), case(LLAMA_70B, "dp=8 mb=4")),
     "gpus": (case(LLAMA_70B, "tp=8 dp=4", gpus=64), case(LLAMA_70B, "tp=8 dp=8", gpus=64)),
     "cluster-gpus": (

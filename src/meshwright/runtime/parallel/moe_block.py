@@ -53,7 +53,8 @@ def moe_block(setting: Setting, weights: Weights, x: Tensor, index: int, batch: 
     with in_module(names.COMBINE):
         out = combine(copies, choice.weights, dispatch).view_as(x)
     if moe.shared_ffn_size:
-        out = out + mlp(setting, weights, x, names.SHARED_GATE_UP, names.SHARED_DOWN)
+        # of ``flat``, which the router has kept: x itself may lie in memory in another order
+        out = out + mlp(setting, weights, flat.view_as(x), names.SHARED_GATE_UP, names.SHARED_DOWN)
     return out, Routed(balance, counts)
 
 

@@ -51,6 +51,23 @@ def etp_needs_sp(case: Case) -> Bools:
     return implies(case.model.moe is not None, (case.layout.etp == case.layout.tp) | (case.layout.sp != 0))
 
 
+def etp_groups_are_tp_groups(case: Case) -> Bools:
+    """Without sp an etp group sums the outputs of one set of tokens, so it must be a tp group, which holds them in common.
+
+    The fold numbers its ranks in the layout's order: tp begins after cp and dp_shard if they are inside it, etp after ep and
+    what ep and etp leave of the fold. Both must begin at the same number.
+    """
+    if case.model.moe is None:
+        return True
+    layout = case.layout
+    inner = layout.order.split("-")
+    inner = inner[: inner.index("tp")]
+    tp_starts = (layout.cp if "cp" in inner else 1) * (layout.dp_shard if "dp" in inner else 1)
+    rest = layout.dp_shard * layout.cp * layout.tp // (layout.ep * layout.etp)
+    etp_starts = (layout.ep if "ep" in inner else 1) * (rest if "dp" in inner else 1)
+    return implies((layout.sp == 0) & (layout.tp > 1) & experts_fill_the_fold(case), tp_starts == etp_starts)
+
+
 def _fold(case: Case) -> str:
     layout = case.layout
     return f"dp_shard {layout.dp_shard} x cp {layout.cp} x tp {layout.tp} = {layout.fold}"
@@ -109,5 +126,13 @@ RULES = (
         problem=lambda case: f"differs from tp = {case.layout.tp} without sp",
         legal=lambda case: f"{case.layout.tp}, or any divisor of the fold with sp",
         hint=lambda case: "add sp" if case.layout.tp > 1 else "raise tp and add sp, or leave etp out",
+    ),
+    Rule(
+        code="etp-order",
+        key="order",
+        holds=etp_groups_are_tp_groups,
+        problem=lambda case: "puts ranks with other tokens into a group that shares an expert's ffn",
+        legal=lambda case: "tp first, as in tp-cp-ep-dp-pp; or any with sp",
+        hint=lambda case: "put tp first, or add sp",
     ),
 )

@@ -31,7 +31,7 @@ class Certificate:
         model, layout, seq, batch, steps, seed: what was run, after scaling; plan_layout: the plan's own.
         scaled: what was changed to fit the machine; lost: what the plan exercises and the run did not.
         max_loss_error, max_grad_error, max_weight_error, max_norm_error: DESIGN's definitions; None where the run did not get there.
-        worst: where the worst gradient and weight errors are. drift: largest difference between copies on different ranks.
+        first: where numbers go wrong first (first_wrong.py). worst: where the worst gradient and weight errors are. drift: largest difference between copies on different ranks.
         predicted, recorded: events over all ranks; mismatches: first divergence first.
         disagreements: of ranks among each other, from the cross-check.
         failures: what ended the run, first cause first. problems: whatever else is wrong.
@@ -56,6 +56,7 @@ class Certificate:
     max_grad_error: float | None = None
     max_weight_error: float | None = None
     max_norm_error: float | None = None
+    first: str | None = None
     worst: tuple[str, ...] = ()
     drift: float | None = None
     predicted: int = 0
@@ -94,7 +95,7 @@ class Certificate:
             "schema": SCHEMA, "verdict": "pass" if self.passed else "fail", "dtype": self.dtype, "ranks": self.ranks, "layout": self.layout,
             "scaled": list(self.scaled), "lost": list(self.lost), "max_loss_error": _finite(self.max_loss_error),
             "max_grad_error": _finite(self.max_grad_error), "max_weight_error": _finite(self.max_weight_error),
-            "max_norm_error": _finite(self.max_norm_error), "bound": self.bound, "worst": list(self.worst), "drift": _finite(self.drift),
+            "max_norm_error": _finite(self.max_norm_error), "bound": self.bound, "first": self.first, "worst": list(self.worst), "drift": _finite(self.drift),
             "collectives": {
                 "predicted": self.predicted, "recorded": self.recorded, "mismatch_count": len(self.mismatches),
                 "mismatches": [mismatch.as_json() for mismatch in self.mismatches[:MOST_MISMATCHES]],
@@ -133,6 +134,7 @@ class Certificate:
         text = ", ".join(f"{name} {error:.1e}" for name, error in figures.items() if error is not None)
         lines = [f"  numbers   largest errors: {text}; bound {self.bound:.0e}"]
         if not self.passed:
+            lines += [] if self.first is None else [f"            first: {self.first}"]
             lines += [f"            worst: {where}" for where in self.worst]
         return lines
 

@@ -78,10 +78,10 @@ def compare_numbers(parallel: Numbers, reference: Numbers) -> Errors:
     problems: list[str] = []
     gradients = {
         (step, name): error
-        for step, (ours, theirs) in enumerate(zip(parallel.gradients, reference.gradients, strict=True))
-        for name, error in _tensor_errors(ours, theirs, SMALL * _largest(theirs), f"step {step}, gradient of", problems).items()
+        for step in range(len(reference.gradients))
+        for name, error in gradient_errors(parallel, reference, step, problems).items()
     }
-    weights = _tensor_errors(parallel.weights, reference.weights, SMALL, "weight", problems)
+    weights = weight_errors(parallel, reference, problems)
     worst_gradient = max(gradients, key=gradients.__getitem__, default=None)
     worst_weight = max(weights, key=weights.__getitem__, default=None)
     return Errors(
@@ -91,6 +91,17 @@ def compare_numbers(parallel: Numbers, reference: Numbers) -> Errors:
         weight=weights[worst_weight] if worst_weight else 0.0,
         worst_gradient=worst_gradient, worst_weight=worst_weight, problems=tuple(problems),
     )  # fmt: skip
+
+
+def gradient_errors(parallel: Numbers, reference: Numbers, step: int, problems: list[str] | None = None) -> dict[str, float]:
+    """By parameter, in one step. problems: takes what could not be compared."""
+    ours, theirs = parallel.gradients[step], reference.gradients[step]
+    return _tensor_errors(ours, theirs, SMALL * _largest(theirs), f"step {step}, gradient of", [] if problems is None else problems)
+
+
+def weight_errors(parallel: Numbers, reference: Numbers, problems: list[str] | None = None) -> dict[str, float]:
+    """By parameter, after the last step."""
+    return _tensor_errors(parallel.weights, reference.weights, SMALL, "weight", [] if problems is None else problems)
 
 
 def _largest(tensors: Mapping[str, Any]) -> float:
@@ -131,8 +142,9 @@ def _relative(ours: Any, theirs: Any) -> float:
     """The largest relative difference of two lists of numbers."""
     if len(ours) != len(theirs):
         return float("inf")
-    return max((_relative_error(float(a), float(b)) for a, b in zip(ours, theirs, strict=True)), default=0.0)
+    return max((relative_error(float(a), float(b)) for a, b in zip(ours, theirs, strict=True)), default=0.0)
 
 
-def _relative_error(ours: float, theirs: float) -> float:
+def relative_error(ours: float, theirs: float) -> float:
+    """Infinite where ours is not a number."""
     return _ratio(abs(ours - theirs), abs(theirs)) if np.isfinite(ours) else float("inf")

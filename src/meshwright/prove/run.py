@@ -13,6 +13,7 @@ from meshwright.ledger.build import Ledger, build
 from meshwright.ledger.expected import expected_events
 from meshwright.prove.certificate import Certificate, Memory
 from meshwright.prove.compare import BOUNDS, Errors, Numbers, compare_numbers, read_numbers
+from meshwright.prove.first_wrong import first_wrong
 from meshwright.prove.program import ProofProgram, require_torch
 from meshwright.prove.question import Question, versions
 from meshwright.prove.saved import compare_saved
@@ -79,7 +80,9 @@ def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, A
     """Compare whatever the run has left."""
     ran = answer["status"] == "ran"
     reference = read_numbers(folder / "reference.npz") if (folder / "reference.npz").exists() else None
-    errors = compare_numbers(read_numbers(folder / "parallel.npz"), reference) if ran and reference else None
+    parallel = read_numbers(folder / "parallel.npz") if ran and reference else None
+    errors = compare_numbers(parallel, reference) if parallel and reference else None
+    first = first_wrong(parallel, reference, BOUNDS[question.dtype]) if parallel and reference else None
     ledger = ledger_of(question, scaled)
     recordings = _recordings(_recording_folder(question, folder))
     traffic = _traffic(question, ledger, recordings, reference, finished=ran)
@@ -88,7 +91,7 @@ def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, A
         plan_hash=question.plan_hash, versions=versions(answer), dtype=question.dtype, bound=BOUNDS[question.dtype],
         ranks=scaled.layout.world_size, model=question.model.name, layout=str(scaled.layout), plan_layout=str(question.layout),
         seq=scaled.workload.seq, batch=scaled.workload.batch, steps=question.steps, seed=answer.get("seed"),
-        scaled=scaled.changes, lost=scaled.lost, **_figures(errors, answer), predicted=traffic.predicted, recorded=traffic.recorded,
+        scaled=scaled.changes, lost=scaled.lost, **_figures(errors, answer, first), predicted=traffic.predicted, recorded=traffic.recorded,
         mismatches=traffic.mismatches, disagreements=tuple(found.message for found in cross_check(recordings)),
         memory=_memory(ledger, answer, reference),
         failures=tuple(answer.get("failures", ())), problems=tuple(problems) + (errors.problems if errors else ()), seconds=seconds,
@@ -120,7 +123,7 @@ def _recordings(folder: Path) -> list[Recording]:
     return read_recordings(folder) if any(folder.glob("*.jsonl")) else []
 
 
-def _figures(errors: Errors | None, answer: dict[str, Any]) -> dict[str, Any]:
+def _figures(errors: Errors | None, answer: dict[str, Any], first: str | None) -> dict[str, Any]:
     if errors is None:
         return {}
     worst = []
@@ -130,5 +133,5 @@ def _figures(errors: Errors | None, answer: dict[str, Any]) -> dict[str, Any]:
         worst.append(f"weight {errors.worst_weight}: {errors.weight:.2e}")
     return {
         "max_loss_error": errors.loss, "max_grad_error": errors.gradient, "max_weight_error": errors.weight, "max_norm_error": errors.norm,
-        "worst": tuple(worst), "drift": answer["drift"],
+        "first": first, "worst": tuple(worst), "drift": answer["drift"],
     }  # fmt: skip

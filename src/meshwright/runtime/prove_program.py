@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,11 +43,11 @@ def _private_stdout() -> TextIO:
     return private
 
 
-def answer(folder: Path) -> dict[str, Any]:
-    """Run one job; errors of ours become answers, others end the process with their traceback."""
+def answer(folder: Path, run_rank: Callable[[ProofJob, int], RankResult] = run_proof_rank) -> dict[str, Any]:
+    """Run one job, ``run_rank`` on each rank; errors of ours become answers, others end the process with their traceback."""
     request = pickle.loads((folder / "job.pickle").read_bytes())
     try:
-        return _dry(request) if "dry_ranks" in request else _proof(folder, request)
+        return _dry(request) if "dry_ranks" in request else _proof(folder, request, run_rank)
     except InputError as error:
         return {"status": "refused", "mistakes": [mistake.as_json() for mistake in error.mistakes]}
     except RanksFailed as error:
@@ -55,12 +56,12 @@ def answer(folder: Path) -> dict[str, Any]:
         return {"status": "no answer", "message": str(error)}
 
 
-def _proof(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+def _proof(folder: Path, request: dict[str, Any], run_rank: Callable[[ProofJob, int], RankResult]) -> dict[str, Any]:
     timeout_s = request.pop("timeout_s")
     job = ProofJob(**request)
     reference = run_reference(job)
     _save(folder / "reference.npz", reference)
-    results = run_ranks(run_proof_rank, job.layout.world_size, (job, reference.seed), timeout_s)
+    results = run_ranks(run_rank, job.layout.world_size, (job, reference.seed), timeout_s)
     parallel = assemble(job, results)
     _save(folder / "parallel.npz", parallel)
     return _ran(reference, parallel, results)

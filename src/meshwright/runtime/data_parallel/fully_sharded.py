@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +57,7 @@ class FullySharded:
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         self._root = root.module
+        self._gather_ahead()
 
     @cached_property
     def shares(self) -> list[Share]:
@@ -106,6 +108,14 @@ class FullySharded:
             fully_shard(
                 unit.module, mesh=dense.mesh, mp_policy=policy, reshard_after_forward=reshard, shard_placement_fn=place if own else None
             )
+
+    def _gather_ahead(self) -> None:
+        """In the backward each unit gathers the one before it. FSDP2 by itself gathers the experts alone of a unit that has two groups of
+        parameters, where the unit after it has one."""
+        backwards = [unit.module for unit in reversed(self._units)]
+        for module, before in pairwise(backwards):
+            assert isinstance(module, FSDPModule) and isinstance(before, FSDPModule)
+            module.set_modules_to_backward_prefetch([before])
 
     def _mesh_info(self, shard: str) -> FSDPMeshInfo:
         mesh = self._groups.device_mesh(shard, "dp_replicate")

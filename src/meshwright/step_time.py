@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshwright.arithmetic import Num, is_array, larger, smaller, where
+from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of

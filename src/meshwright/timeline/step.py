@@ -56,13 +56,14 @@ class Step:
 
     Attributes:
         timeline: its pipeline (p = 1: a rank that never waits), starting at 0.
-        ends: of each pipeline rank. scalars_s: token count and gradient norm.
+        ends: of each pipeline rank. scalars_s: token count and gradient norm. slow: what was made slow.
     """
 
     numbers: Priced
     timeline: Timeline
     ends: tuple[RankEnd, ...]
     scalars_s: float
+    slow: Slow | None = None
 
     @cached_property
     def last_rank(self) -> int:
@@ -74,8 +75,13 @@ class Step:
         """When all gradients are complete."""
         return self.ends[self.last_rank].reduced_s
 
-    @property
+    @cached_property
     def step_s(self) -> float:
+        """The sum of the parts, which may differ from the sum of the moments in its last bit; with something slow, the latter."""
+        return self._until_next_s if self.slow is not None else float(self.parts.step_s)
+
+    @property
+    def _until_next_s(self) -> float:
         return self.reduced_s + self.scalars_s + max(end.optimizer_s + end.collect_s for end in self.ends)
 
     @property
@@ -93,10 +99,11 @@ class Step:
         found["end"] = np.array([self.reduced_s - end.reduced_s for end in self.ends])
         return found
 
+    @cached_property
     def parts(self) -> Parts:
         """The step by parts, those of the rank that is busy longest; what it waits for others is ``bubble_s``.
 
-        Durations are the plan's own: of a step with a slow part they are not the parts.
+        Durations are the plan's own: those of a step with something slow in it are not told apart.
         """
         priced, times = self.numbers, chunk_times(self.numbers)
         by_stage = [(index, busy_parts(priced, times, index)) for index, _ in priced.ledger.pipeline.representatives]
@@ -108,7 +115,7 @@ class Step:
         sums_s = float(once.tp_s + once.ep_s + once.dp_s)
         parts.dp_s += max(end.reduced_s - end.computed_s - sums_s, 0.0) + end.collect_s
         parts.other_s += self.scalars_s
-        parts.bubble_s = max(self.step_s - parts.step_s, 0.0) if len(self.ends) > 1 else 0.0
+        parts.bubble_s = max(self._until_next_s - parts.step_s, 0.0) if len(self.ends) > 1 else 0.0
         return parts
 
 
@@ -121,7 +128,7 @@ def simulate_step(numbers: Priced, slow: Slow | None = None) -> Step:
     schedule = plan_schedule(numbers)
     costs = plan_costs(numbers, schedule)
     timeline = simulate(schedule, costs if slow is None else slow_down(schedule, costs, slow))
-    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s))
+    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s), slow)
 
 
 def _ends(numbers: Priced, timeline: Timeline) -> tuple[RankEnd, ...]:

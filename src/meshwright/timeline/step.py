@@ -10,6 +10,7 @@ finalists of ``plan`` take their step from here; step_time.py's formula orders t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshwright.step_time import PART_NAMES, ChunkTime, OncePerStep, Parts, busy_parts, chunk_times, exposed_gather_s, once_per_step
+from meshwright.timeline.critical_path import Link, critical_path
 from meshwright.timeline.of_plan import plan_costs, plan_schedule
 from meshwright.timeline.reduction import Reduction, reductions
 from meshwright.timeline.simulate import simulate
@@ -63,7 +65,7 @@ class Step:
     timeline: Timeline
     ends: tuple[RankEnd, ...]
     scalars_s: float
-    slow: Slow | None = None
+    slow: tuple[Slow, ...] = ()
 
     @cached_property
     def last_rank(self) -> int:
@@ -78,11 +80,28 @@ class Step:
     @cached_property
     def step_s(self) -> float:
         """The sum of the parts, which may differ from the sum of the moments in its last bit; with something slow, the latter."""
-        return self._until_next_s if self.slow is not None else float(self.parts.step_s)
+        return self._until_next_s if self.slow else float(self.parts.step_s)
 
     @property
     def _until_next_s(self) -> float:
         return self.reduced_s + self.scalars_s + max(end.optimizer_s + end.collect_s for end in self.ends)
+
+    @cached_property
+    def critical_path(self) -> list[Link]:
+        """The chain that decides the step: shorten anything else and nothing changes. The pieces follow each other without a gap."""
+        rank, end = self.last_rank, self.ends[self.last_rank]
+        chain = critical_path(self.timeline, rank)
+        now = chain[-1].end_s
+        slowest = max(range(len(self.ends)), key=lambda r: self.ends[r].optimizer_s + self.ends[r].collect_s)
+        after = [
+            ("transfer", rank, end.computed_s - now), ("gradients", rank, end.reduced_s - end.computed_s), ("norm", rank, self.scalars_s),
+            ("optimizer", slowest, self.ends[slowest].optimizer_s), ("parameters", slowest, self.ends[slowest].collect_s),
+        ]  # fmt: skip
+        for what, where, seconds in after:
+            if seconds > 0:
+                chain.append(Link(what, where, -1, -1, now, now + seconds))
+                now += seconds
+        return chain
 
     @property
     def bubble_fraction(self) -> float:
@@ -119,7 +138,7 @@ class Step:
         return parts
 
 
-def simulate_step(numbers: Priced, slow: Slow | None = None) -> Step:
+def simulate_step(numbers: Priced, slow: Sequence[Slow] = ()) -> Step:
     """One step of one layout (not of an array of them), with something slow in it if asked.
 
     Raises:
@@ -127,8 +146,10 @@ def simulate_step(numbers: Priced, slow: Slow | None = None) -> Step:
     """
     schedule = plan_schedule(numbers)
     costs = plan_costs(numbers, schedule)
-    timeline = simulate(schedule, costs if slow is None else slow_down(schedule, costs, slow))
-    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s), slow)
+    for one in slow:
+        costs = slow_down(schedule, costs, one)
+    timeline = simulate(schedule, costs)
+    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s), tuple(slow))
 
 
 def _ends(numbers: Priced, timeline: Timeline) -> tuple[RankEnd, ...]:

@@ -6,6 +6,7 @@ from meshwright.api import explain as explain
 from meshwright.api import memory as memory
 from meshwright.api import plan as plan
 from meshwright.api import ranks as ranks
+from meshwright.api import timeline as timeline
 
 VERBS: tuple[str, ...]
 __version__: str

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from meshwright.spec.model import Model
     from meshwright.spec.plan_file import Plan
     from meshwright.spec.rules import LayoutWarning
+    from meshwright.timeline.report import TimelineReport
 
 
 class Said(TypedDict, total=False):
@@ -155,6 +156,15 @@ def orders(model: str | Path | Model | Plan, **said: Unpack[Said]) -> OrderRepor
     return orders_of(_job("orders()", model, said))
 
 
+def timeline(model: str | Path | Model | Plan, *, slow: str | Sequence[str] = (), **said: Unpack[Said]) -> TimelineReport:
+    """One step simulated: who computes, waits and sends when; with ``slow="stage=3 x1.3"``, what that does to all.
+
+    Raises:
+        InputError: as ``estimate`` does; a slowness that is not understood, or a stage, rank or link that there is not.
+    """
+    return timeline_of(_job("timeline()", model, said), [slow] if isinstance(slow, str) else slow, "timeline()")
+
+
 def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:
     """Everything that is known of each of the job's layouts."""
     from meshwright.estimate import estimate as price
@@ -208,6 +218,13 @@ def orders_of(job: Job) -> OrderReport:
 
     assert job.cluster is not None and job.workload is not None
     return explain_orders(job.model, job.cluster, job.workload, job.layout, job.stack)
+
+
+def timeline_of(job: Job, slow: Sequence[str] = (), source: str = "--slow") -> TimelineReport:
+    """The simulated step of the job's layout."""
+    from meshwright.timeline.report import report_timeline
+
+    return report_timeline(numbers_of(job), slow, warnings_of(job), source)
 
 
 def numbers_of(job: Job, index: int = 0) -> Priced:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshwright.arithmetic import Num, is_array, larger, smaller, where
+from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.ledger.build import Stage
 from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of
@@ -57,7 +57,8 @@ PART_NAMES = tuple(field.name for field in fields(Parts))
 
 @dataclass(slots=True)
 class ChunkTime:
-    """One chunk and micro-batch: its passes, and what zero=2 and 3 expose in each."""
+    """One chunk and micro-batch: its passes, and what zero=2 and 3 expose in each; forward_lane_s and backward_lane_s are
+    all that these send in each."""
 
     forward: Cost
     recompute: Cost
@@ -65,6 +66,8 @@ class ChunkTime:
     backward_weight_s: Num
     forward_dp_s: Num
     backward_dp_s: Num
+    forward_lane_s: Num
+    backward_lane_s: Num
 
     @property
     def forward_s(self) -> Num:
@@ -101,22 +104,27 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
 
 
 def paired_savings_s(priced: Priced, times: list[ChunkTime]) -> list[Num]:
-    """For each chunk, what its forward saves when it runs as one with a backward of its rank's other chunk; 0 without pairs.
-
-    DualPipe: dispatch and combine of each hide behind the compute of the other (arXiv 2412.19437 section 3.2.1).
-    """
+    """For each chunk, what its forward saves when it runs as one with a backward of its rank's other chunk; 0 without pairs."""
     layout = priced.ledger.layout
     if layout.pp == 1 or layout.schedule not in PAIRED_SCHEDULES:
         return [0.0] * len(times)
-    return [_paired_saving_s(forward, backward) for forward, backward in zip(times, reversed(times), strict=True)]
+    pairs = list(zip(times, reversed(times), strict=True))
+    known = {(id(forward), id(backward)): _paired_saving_s(priced, forward, backward) for forward, backward in pairs}
+    return [known[id(forward), id(backward)] for forward, backward in pairs]
 
 
-def _paired_saving_s(forward: ChunkTime, backward: ChunkTime) -> Num:
-    """What the longer of one's compute and the other's collectives takes less than both."""
-    ep_s = backward.recompute.ep_s + backward.backward.ep_s
-    return smaller(forward.forward.ep_s, backward.recompute.compute_s + backward.backward.compute_s) + smaller(
-        ep_s, forward.forward.compute_s
-    )
+def _paired_saving_s(priced: Priced, forward: ChunkTime, backward: ChunkTime) -> Num:
+    """DualPipe: dispatch and combine of each hide behind the rest of the other (arXiv 2412.19437 section 3.2.1).
+
+    The pair cannot be shorter than what the two shard and gather, where the stack hides that at all.
+    """
+    there_s, back_s = forward.forward.total_s, backward.recompute.total_s + backward.backward.total_s
+    there_ep_s, back_ep_s = forward.forward.ep_s, backward.recompute.ep_s + backward.backward.ep_s
+    pair_s = larger(back_s - back_ep_s, there_ep_s) + larger(there_s - there_ep_s, back_ep_s)
+    lane_s = forward.forward_lane_s + backward.backward_lane_s
+    pair_s = larger(pair_s, lane_s) if priced.ledger.stack.hides_data_parallel else pair_s + forward.forward_dp_s + backward.backward_dp_s
+    apart_s = there_s + back_s + forward.forward_dp_s + backward.backward_dp_s
+    return larger(apart_s - pair_s, 0.0)
 
 
 def chunk_times(priced: Priced) -> list[ChunkTime]:
@@ -134,8 +142,7 @@ def _chunk_time(priced: Priced, chunk: Chunk) -> ChunkTime:
         recompute = recompute.plus(numbers.recompute, count)
         backward = backward.plus(numbers.backward_input, count).plus(numbers.backward_weight, count)
         weight = weight.plus(numbers.backward_weight, count)
-    forward_dp, backward_dp = _micro_batch_dp(priced, chunk)
-    return ChunkTime(forward, recompute, backward, weight.total_s, forward_dp, backward_dp)
+    return ChunkTime(forward, recompute, backward, weight.total_s, *_micro_batch_dp(priced, chunk))
 
 
 def _blocks(priced: Priced, chunk: Chunk) -> list[tuple[BlockNumbers, int]]:
@@ -149,8 +156,9 @@ def _blocks(priced: Priced, chunk: Chunk) -> list[tuple[BlockNumbers, int]]:
     return found
 
 
-def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num]:
-    """What zero=2 and 3 expose in a chunk's forward and backward of one micro-batch; exact for equal layers (timeline/sharded.py).
+def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num]:
+    """What zero=2 and 3 expose in a chunk's forward and backward of one micro-batch, exact for equal layers (timeline/sharded.py);
+    and all that they send in each.
 
     One collective at a time, a gather one layer ahead. Forward: the first layer's gather hides behind the embedding alone, every
     other one behind the layer before it. Backward: the first gather hides behind the head, the second behind the first layer, and
@@ -160,9 +168,12 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num]:
     hides = priced.ledger.stack.hides_data_parallel
     forward: Num = 0.0
     backward: Num = 0.0
+    forward_lane: Num = 0.0
+    backward_lane: Num = 0.0
     pairs = layer_pairs(priced, chunk)
     for unit, layer, count in pairs:
         gather, back = unit.gather_s, unit.regather_s + unit.scatter_s
+        forward_lane, backward_lane = forward_lane + count * gather, backward_lane + count * back
         if hides:
             gather, back = larger(gather - layer.forward_s, 0.0), larger(back - layer.backward_s, 0.0)
         forward, backward = forward + count * gather, backward + count * back
@@ -181,7 +192,9 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num]:
     if chunk.first or chunk.last:
         root = priced.root(*root_of(priced, chunk))
         forward, backward = forward + root.gather_s, backward + root.scatter_s
-    return larger(forward, 0.0), larger(backward, 0.0)  # what is subtracted cancels to the last bit only
+        forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + root.scatter_s
+    # What is subtracted cancels to the last bit only.
+    return larger(forward, 0.0), larger(backward, 0.0), forward_lane, backward_lane
 
 
 def _beyond(seconds: Num, hidden_by_s: Num | None) -> Num:
@@ -256,8 +269,10 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_
     layout = priced.ledger.layout
     if layout.pp > 1 and layout.schedule in PAIRED_SCHEDULES:
         inward, outward = times
-        pairs = pair_counts(layout.schedule, stage.index, layout.pp, priced.ledger.micro_batches)
-        parts.ep_s = larger(parts.ep_s - pairs[0] * _paired_saving_s(inward, outward) - pairs[1] * _paired_saving_s(outward, inward), 0.0)
+        there, back = pair_counts(layout.schedule, stage.index, layout.pp, priced.ledger.micro_batches)
+        saved_s = there * _paired_saving_s(priced, inward, outward) + back * _paired_saving_s(priced, outward, inward)
+        rest_s = larger(saved_s - parts.ep_s, 0.0)
+        parts.ep_s, parts.dp_s = larger(parts.ep_s - saved_s, 0.0), larger(parts.dp_s - rest_s, 0.0)
     if not priced.ledger.stack.hides_pipeline:
         received, sent = stage.boundaries()
         parts.pp_s = m * ((received + sent) * transfer_s)

@@ -1,4 +1,4 @@
-"""What the search says of a layout is what ``estimate`` says of it, to the last bit (DESIGN principle 2).
+"""What the search says of a layout is what ``estimate(closed_form=True)`` says of it, to the last bit (DESIGN principle 2).
 
 The search prices columns, joins them and splits the work; ``estimate`` prices one layout. Layouts are drawn from the whole
 answer of a search, so that every structure that was priced can be drawn.
@@ -40,7 +40,7 @@ def test_search_and_estimate_agree_to_the_last_bit(model_name: str, cluster_name
     for segment, at in _draw(found.segments):
         layout = segment.column.layout(int(segment.index[at]))
         check(model, workload, layout, cluster, gpus)
-        alone = estimate(model, cluster, workload, layout, STACKS[stack], 0.92)
+        alone = estimate(model, cluster, workload, layout, STACKS[stack], 0.92, closed_form=True)
         assert alone.step_s == segment.step_s[at], str(layout)
         assert alone.memory_bytes == int(segment.peak_bytes[at]), str(layout)
         assert alone.fits, str(layout)

@@ -1,6 +1,6 @@
 """``plan``: search all legal layouts, rank what fits, and say why the first is first.
 
-Finalists are priced by ``estimate`` itself, so that a plan and an estimate of its layout are one number.
+Finalists are priced by ``estimate`` itself (finalists.py), so that a plan and an estimate of its layout are one number.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshwright.errors import InputError, MeshwrightError, NoAnswer
-from meshwright.estimate import MEMORY_FRACTION, Estimate, estimate
+from meshwright.estimate import MEMORY_FRACTION, Estimate
 from meshwright.search.constraints import Condition, parse_constraints
 from meshwright.search.evaluate import Found, Question
+from meshwright.search.finalists import Finalists, Gap, final_round, price, simulated_front
 from meshwright.search.parallel import evaluate_all
 from meshwright.search.rank import Candidate, Ranking
 from meshwright.search.runs_on import FRAMEWORKS, expressible, runs_on
 from meshwright.search.space import Space
-from meshwright.search.why import Decision, explain_choice, in_words
+from meshwright.search.why import Decision, in_words
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
@@ -36,16 +37,18 @@ Progress = Callable[[int, int, Found], None]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One plan of the answer."""
+    """One plan of the answer; ``closed_form_step_s`` is the step by which the search found it, where it did."""
 
     estimate: Estimate
     runs_on: tuple[str, ...]
     why: str
     near_tie: bool
+    closed_form_step_s: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The keys of DESIGN section 7, and what the estimate has beside them."""
-        return {**self.estimate.as_json(), "why": self.why, "runs_on": list(self.runs_on), "near_tie": self.near_tie}
+        own = {"why": self.why, "runs_on": list(self.runs_on), "near_tie": self.near_tie, "closed_form_step_s": self.closed_form_step_s}
+        return {**self.estimate.as_json(), **own}
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class PlanAnswer:
         plans: the fastest, best first. best_by_stack: for each framework its fastest, priced as that framework runs it.
         front: (layout, step_s, memory_bytes) that nothing beats in both.
         enumerated: legal layouts of the space. evaluated: priced, or rejected by the memory formula.
+        gap: the largest between the formula that orders the search and the simulator, of all that were simulated.
     """
 
     plans: list[Ranked]
@@ -91,6 +95,7 @@ class PlanAnswer:
     seconds: float
     run: Run | None = None
     nearest: Nearest | None = None
+    gap: Gap | None = None
     gpus: int = 0
     assumed: list[str] = field(default_factory=list)
 
@@ -105,6 +110,7 @@ class PlanAnswer:
             "best_by_stack": {name: ranked.as_json() for name, ranked in self.best_by_stack.items()},
             "pareto": front,
             "run": None if self.run is None else vars(self.run),
+            "largest_gap": None if self.gap is None else self.gap.as_json(),
             **counts,
         }
 
@@ -134,14 +140,15 @@ def plan(
         nearest = _nearest(question, found)
         return PlanAnswer([], {}, [], [], found.enumerated, found.evaluated, 0, time.perf_counter() - started, nearest=nearest, gpus=gpus)
     ranking = Ranking(found)
-    priced = [_price(question, candidate.layout) for candidate in ranking.top(top)]
-    decisions = explain_choice(question, ranking, priced[0])
+    finalists, decisions = final_round(question, ranking, top)
+    priced = finalists.ordered()[:top]
     why = in_words(decisions, priced[0].step_s)
-    plans = [_ranked(model, each, why if each is priced[0] else _against(each, priced[0]), priced[0].step_s) for each in priced]
-    by_stack = {} if stack else _best_by_stack(question, ranking, priced[0].step_s)
+    plans = [_ranked(finalists, each, why if each is priced[0] else _against(each, priced[0])) for each in priced]
+    by_stack = {} if stack else _best_by_stack(finalists, ranking)
+    front = simulated_front(finalists, _thin(ranking.front()))
     return PlanAnswer(
-        plans, by_stack, _thin(ranking.front()), decisions, found.enumerated, found.evaluated, found.feasible,
-        time.perf_counter() - started, run=_run(tokens, workload, priced[0], gpus), gpus=gpus, assumed=priced[0].assumed,
+        plans, by_stack, front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
+        run=_run(tokens, workload, priced[0], gpus), gap=finalists.largest_gap, gpus=gpus, assumed=priced[0].assumed,
     )  # fmt: skip
 
 
@@ -152,14 +159,10 @@ def _wanted(model: Model, constraint: Condition, stack: str | None) -> Condition
     return lambda column: constraint(column) & expressible(framework, column, model)  # type: ignore[arg-type]
 
 
-def _price(question: Question, layout: Layout) -> Estimate:
-    space = question.space
-    found = estimate(space.model, question.cluster, space.workload, layout, question.stack, question.memory_fraction)
-    return replace(found, warnings=check(space.model, space.workload, layout, question.cluster, space.gpus))
-
-
-def _ranked(model: Model, each: Estimate, why: str, best_s: float) -> Ranked:
-    return Ranked(each, runs_on(each.layout, model), why, each.step_s <= best_s * (1 + NEAR_TIE))
+def _ranked(finalists: Finalists, each: Estimate, why: str) -> Ranked:
+    model, best_s = finalists.question.space.model, finalists.ordered()[0].step_s
+    near_tie = each.step_s <= best_s * (1 + NEAR_TIE)
+    return Ranked(each, runs_on(each.layout, model), why, near_tie, finalists.closed_form_step_s(each.layout))
 
 
 def _against(each: Estimate, best: Estimate) -> str:
@@ -170,16 +173,20 @@ def _against(each: Estimate, best: Estimate) -> str:
     return f"+{slower:.2f} % against the first" + (f": {', '.join(causes)}" if causes else "")
 
 
-def _best_by_stack(question: Question, ranking: Ranking, best_s: float) -> dict[str, Ranked]:
+def _best_by_stack(finalists: Finalists, ranking: Ranking) -> dict[str, Ranked]:
     """The fastest that each framework can express, priced with its own kernels and overlap; of a few, the first that fits."""
+    question = finalists.question
     model = question.space.model
     best: dict[str, Ranked] = {}
     for framework in FRAMEWORKS:
         own = replace(question, stack=STACKS[framework])
-        for candidate in ranking.top(20, lambda column, name=framework: expressible(name, column, model)):  # type: ignore[misc]
-            priced = _price(own, candidate.layout)
+        ours = own.stack == question.stack
+        few = ranking.top(20, lambda column, name=framework: expressible(name, column, model))  # type: ignore[misc]
+        layouts = [each.layout for each in finalists.ordered() if framework in runs_on(each.layout, model)] if ours else []
+        for layout in layouts or [candidate.layout for candidate in few]:
+            priced = price(own, layout)
             if priced.fits:
-                best[framework] = _ranked(model, priced, "", best_s)
+                best[framework] = replace(_ranked(finalists, priced, ""), closed_form_step_s=None)
                 break
     return best
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from meshwright.schedule.actions import Kind
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ __all__ = ["Link", "critical_path"]
 
 
 class Link(NamedTuple):
-    """One piece of the chain: a computation (``what`` is its kind's name) or a message (``what`` is "transfer")."""
+    """One piece of the chain: a computation (``what`` is its kind's name), a message ("transfer"), or a piece of the step's end."""
 
     what: str
     rank: int
@@ -23,13 +25,13 @@ class Link(NamedTuple):
     end_s: float
 
 
-def critical_path(timeline: Timeline) -> list[Link]:
-    """From the first computation to the last one; the pieces follow each other without a gap.
+def critical_path(timeline: Timeline, rank: int | None = None) -> list[Link]:
+    """From the first computation to the last one, of this rank or of all; the pieces follow each other without a gap.
 
     Where a computation could start only when both its rank was free and its input was there at the same moment, the chain stays
     on the rank.
     """
-    index = int(timeline.end_s.argmax())
+    index = int((timeline.end_s if rank is None else np.where(timeline.rank == rank, timeline.end_s, -1.0)).argmax())
     if timeline.second_of_pair[index]:
         index -= 1
     chain: list[Link] = []

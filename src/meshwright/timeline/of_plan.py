@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from meshwright.schedule import Schedule
 
 __all__ = ["plan_costs", "plan_schedule", "plan_timeline"]
+
+
+_built = lru_cache(maxsize=4)(build)
+"""Finalists of one search often share a schedule; the largest lists take tens of MB each."""
 
 
 def plan_timeline(priced: Priced) -> Timeline:
@@ -44,7 +49,8 @@ def plan_schedule(priced: Priced) -> Schedule:
             _message_s(priced),
             weight_share(priced),
         )
-    return build(layout.schedule, layout.pp, layout.virtual_stages, m, times)
+    make = _built if times is None else build
+    return make(layout.schedule, layout.pp, layout.virtual_stages, m, times)
 
 
 def weight_share(priced: Priced) -> float:

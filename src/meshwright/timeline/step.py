@@ -10,6 +10,7 @@ finalists of ``plan`` take their step from here; step_time.py's formula orders t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshwright.step_time import PART_NAMES, ChunkTime, OncePerStep, Parts, busy_parts, chunk_times, exposed_gather_s, once_per_step
+from meshwright.timeline.critical_path import Link, critical_path
 from meshwright.timeline.of_plan import plan_costs, plan_schedule
 from meshwright.timeline.reduction import Reduction, reductions
 from meshwright.timeline.simulate import simulate
@@ -56,13 +58,14 @@ class Step:
 
     Attributes:
         timeline: its pipeline (p = 1: a rank that never waits), starting at 0.
-        ends: of each pipeline rank. scalars_s: token count and gradient norm.
+        ends: of each pipeline rank. scalars_s: token count and gradient norm. slow: what was made slow.
     """
 
     numbers: Priced
     timeline: Timeline
     ends: tuple[RankEnd, ...]
     scalars_s: float
+    slow: tuple[Slow, ...] = ()
 
     @cached_property
     def last_rank(self) -> int:
@@ -74,9 +77,31 @@ class Step:
         """When all gradients are complete."""
         return self.ends[self.last_rank].reduced_s
 
-    @property
+    @cached_property
     def step_s(self) -> float:
+        """The sum of the parts, which may differ from the sum of the moments in its last bit; with something slow, the latter."""
+        return self._until_next_s if self.slow else float(self.parts.step_s)
+
+    @property
+    def _until_next_s(self) -> float:
         return self.reduced_s + self.scalars_s + max(end.optimizer_s + end.collect_s for end in self.ends)
+
+    @cached_property
+    def critical_path(self) -> list[Link]:
+        """The chain that decides the step: shorten anything else and nothing changes. The pieces follow each other without a gap."""
+        rank, end = self.last_rank, self.ends[self.last_rank]
+        chain = critical_path(self.timeline, rank)
+        now = chain[-1].end_s
+        slowest = max(range(len(self.ends)), key=lambda r: self.ends[r].optimizer_s + self.ends[r].collect_s)
+        after = [
+            ("transfer", rank, end.computed_s - now), ("gradients", rank, end.reduced_s - end.computed_s), ("norm", rank, self.scalars_s),
+            ("optimizer", slowest, self.ends[slowest].optimizer_s), ("parameters", slowest, self.ends[slowest].collect_s),
+        ]  # fmt: skip
+        for what, where, seconds in after:
+            if seconds > 0:
+                chain.append(Link(what, where, -1, -1, now, now + seconds))
+                now += seconds
+        return chain
 
     @property
     def bubble_fraction(self) -> float:
@@ -93,10 +118,11 @@ class Step:
         found["end"] = np.array([self.reduced_s - end.reduced_s for end in self.ends])
         return found
 
+    @cached_property
     def parts(self) -> Parts:
         """The step by parts, those of the rank that is busy longest; what it waits for others is ``bubble_s``.
 
-        Durations are the plan's own: of a step with a slow part they are not the parts.
+        Durations are the plan's own: those of a step with something slow in it are not told apart.
         """
         priced, times = self.numbers, chunk_times(self.numbers)
         by_stage = [(index, busy_parts(priced, times, index)) for index, _ in priced.ledger.pipeline.representatives]
@@ -108,11 +134,11 @@ class Step:
         sums_s = float(once.tp_s + once.ep_s + once.dp_s)
         parts.dp_s += max(end.reduced_s - end.computed_s - sums_s, 0.0) + end.collect_s
         parts.other_s += self.scalars_s
-        parts.bubble_s = max(self.step_s - parts.step_s, 0.0) if len(self.ends) > 1 else 0.0
+        parts.bubble_s = max(self._until_next_s - parts.step_s, 0.0) if len(self.ends) > 1 else 0.0
         return parts
 
 
-def simulate_step(numbers: Priced, slow: Slow | None = None) -> Step:
+def simulate_step(numbers: Priced, slow: Sequence[Slow] = ()) -> Step:
     """One step of one layout (not of an array of them), with something slow in it if asked.
 
     Raises:
@@ -120,8 +146,10 @@ def simulate_step(numbers: Priced, slow: Slow | None = None) -> Step:
     """
     schedule = plan_schedule(numbers)
     costs = plan_costs(numbers, schedule)
-    timeline = simulate(schedule, costs if slow is None else slow_down(schedule, costs, slow))
-    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s))
+    for one in slow:
+        costs = slow_down(schedule, costs, one)
+    timeline = simulate(schedule, costs)
+    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s), tuple(slow))
 
 
 def _ends(numbers: Priced, timeline: Timeline) -> tuple[RankEnd, ...]:

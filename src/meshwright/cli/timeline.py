@@ -1,0 +1,53 @@
+"""``meshwright timeline``: who computes, waits and sends when; what one slow rank does to all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from meshwright.cli.job import resolved, warn, warn_if_too_large
+from meshwright.cli.options import PlanArguments, command, plan_arguments
+from meshwright.cli.output import emit
+
+
+@command()
+@plan_arguments("PLAN")
+@click.option(
+    "--slow",
+    multiple=True,
+    metavar="WHAT",
+    help='Something slow: "stage=3 x1.3", "rank=2 x2" (a pipeline rank), "link=1-2 x4", "op=backward x1.5". Repeatable.',
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a trace for Perfetto to this file.")
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the grid to this SVG file.")
+def timeline(job: PlanArguments, slow: tuple[str, ...], output: Path | None, svg: Path | None, as_json: bool) -> None:
+    """Simulate a step: who computes, waits and sends; what something slow does to all.
+
+    PLAN is a plan.toml, or a model with --cluster and --layout.
+    """
+    from meshwright.api import timeline_of
+    from meshwright.render.timeline import timeline_text
+
+    asked = resolved(job)
+    report = timeline_of(asked, slow, "--slow")
+    if not as_json:
+        warn(report.warnings)
+    warn_if_too_large(asked)
+    if output is not None:
+        from meshwright.render.perfetto import step_trace
+
+        _write(output, json.dumps(step_trace(report)))
+    if svg is not None:
+        from meshwright.render.grid_svg import svg_grid
+
+        _write(svg, svg_grid(report.step.timeline))
+    emit(as_json, report.as_json(), lambda: timeline_text(report))
+
+
+def _write(path: Path, text: str) -> None:
+    from meshwright.spec.files import write_text
+
+    write_text(path, text)
+    click.echo(f"wrote {path}", err=True)

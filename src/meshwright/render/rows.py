@@ -70,7 +70,8 @@ def _lines(*parts: str) -> str:
 
 def _notes(found: Explanation) -> list[str]:
     busy_s = sum(row.times * row.each_s for row in found.rows)
-    return [f"{len(found.rows)} rows, {format_seconds(busy_s)} a step, if nothing is hidden behind anything; m = {found.micro_batches}"]
+    count = f"{len(found.rows)} row{'s' if len(found.rows) != 1 else ''}"
+    return [f"{count}, {format_seconds(busy_s)} a step, if nothing is hidden behind anything; m = {found.micro_batches}"]
 
 
 def row_text(found: Explanation, facts: Sequence[tuple[str, str]]) -> str:

@@ -75,10 +75,9 @@ def test_a_killed_rank_gives_a_report():
 @pytest.mark.parametrize("model", ["qwen3-0.6b", "gpt-oss-20b"])
 def test_a_dry_run_at_full_size(model, meshwright):
     experts = "ep=8 etp=1" if model == "gpt-oss-20b" else ""
-    result = meshwright(
-        "prove", model, "--cluster", "h100-sxm", "--layout", f"tp=2 sp cp=2 {experts} dp=1x64 zero=3 mb=1", "--seq", "4096", "--batch", "64",
-        "--dry", "--json",
-    )  # fmt: skip
+    layout = f"tp=2 sp cp=2 {experts} dp=1x64 zero=3 mb=1"
+    job = ("--cluster", "h100-sxm", "--layout", layout, "--seq", "4096", "--batch", "64")
+    result = meshwright("prove", model, *job, "--dry", "--json")
     assert result.exit_code == 0, result.output
     values = json.loads(result.output)
     assert values["dry"] and values["verdict"] == "pass"

@@ -46,6 +46,7 @@ def test_a_complete_and_equal_run_passes():
         {"max_weight_error": float("nan")},
         {"recorded": 9},
         {"predicted": 11},
+        {"predicted": 0, "recorded": 0},
         {"mismatches": mismatches()[:1]},
         {"disagreements": ("tp.0: ranks differ",)},
         {"memory": Memory(compared=4, mismatches=((0, "head", 1, 2),))},
@@ -59,6 +60,17 @@ def test_any_fault_fails(fault):
     assert not bad.passed
     assert json.loads(json.dumps(bad.as_json(), allow_nan=False))["verdict"] == "fail"
     assert bad.text().startswith("proof FAILED")
+
+
+def test_one_rank_alone_sends_nothing():
+    assert replace(GOOD, ranks=1, predicted=0, recorded=0).passed
+
+
+def test_a_dry_run_has_no_numbers():
+    without = {"max_loss_error": None, "max_grad_error": None, "max_weight_error": None, "max_norm_error": None, "drift": None}
+    assert replace(GOOD, **without, dry=True).passed
+    assert not replace(GOOD, **without, dry=True, recorded=9).passed
+    assert not replace(GOOD, **without).passed
 
 
 def test_the_json_has_the_documented_keys():

@@ -1,8 +1,8 @@
 """Recorded events against expected ones, for each rank and group, in order.
 
 Both lists of a group are aligned first, by what a call is (op, module, phase, step, micro-batch), so that one missing call is one
-mismatch and not a shift of all that follow; aligned pairs are then compared in every other respect. What is missing in one group and extra in
-another is one call in the wrong group; in the same group, one call out of order.
+mismatch and not a shift of all that follow; aligned pairs are then compared in every other respect. What is missing in one group
+and extra in another is one call in the wrong group; in the same group, one call out of order.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
 
 from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, scalar_rows
 from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.rows import Row
-from meshwright.ledger.stages import LayerBlock, layer_blocks
+from meshwright.ledger.stages import layer_blocks
 from meshwright.spec import names
 from meshwright.spec.model import Model
 
@@ -40,13 +40,14 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A block of the model as it runs: a layer, the embedding, the head.
+    """A part of the model as it runs: a layer, the embedding, the head.
 
     Attributes:
-        unit: whose parameters it needs, None where the root has them.
+        blocks: in the order of the forward; a multi-token-prediction layer has two.
+        layer: its number. unit: that of its parameters. None, None where the root has them.
     """
 
-    block: Block
+    blocks: tuple[Block, ...]
     layer: int | None = None
     unit: Unit | None = None
 
@@ -55,17 +56,12 @@ def pieces(ledger: Ledger) -> list[Piece]:
     """The model of one rank without pipeline stages, in the order of the forward pass."""
     layout, model = ledger.layout, ledger.model
     blocks = layer_blocks(model, 0, model.num_layers, layout.recompute, layout.recompute_layers)
-    found = [Piece(ledger.embedding)]
-    found += [_layer(ledger, block, index) for index, block in enumerate(blocks)]
-    found.append(Piece(ledger.head))
+    embedding, head = Piece((ledger.embedding,)), Piece((ledger.head,))
+    layers = [Piece((ledger.layer(block),), index, ledger.layer_unit(block.kind)) for index, block in enumerate(blocks)]
+    found = [embedding, *layers, head]
     for index in range(model.num_layers, model.num_layers + model.mtp_layers):
-        found += [Piece(ledger.embedding), Piece(ledger.mtp, index, ledger.mtp_unit)]
-        found += [Piece(ledger.layer(ledger.mtp_layer), index, ledger.mtp_unit), Piece(ledger.head)]
+        found += [embedding, Piece((ledger.mtp, ledger.layer(ledger.mtp_layer)), index, ledger.mtp_unit), head]
     return found
-
-
-def _layer(ledger: Ledger, block: LayerBlock, index: int) -> Piece:
-    return Piece(ledger.layer(block), index, ledger.layer_unit(block.kind))
 
 
 def step_order(ledger: Ledger) -> Iterator[Placed]:
@@ -130,34 +126,32 @@ def _units(model_pieces: Sequence[Piece]) -> dict[int, Unit]:
 
 
 def _forward(model_pieces: Sequence[Piece], micro_batch: int, keep: bool) -> Iterator[Placed]:
-    gathered: set[int] = set()
     for piece in model_pieces:
-        if piece.unit is not None and piece.layer is not None and piece.layer not in gathered:
-            gathered.add(piece.layer)
+        if piece.unit is not None:
             rows = piece.unit.step if keep and micro_batch == 0 else piece.unit.forward
             yield from _placed(_of(rows, "all_gather", "forward"), piece.layer, micro_batch)
-        yield from _placed(piece.block.forward, piece.layer, micro_batch)
+        for block in piece.blocks:
+            yield from _placed(block.forward, piece.layer, micro_batch)
 
 
 def _backward(model_pieces: Sequence[Piece], units: dict[int, Unit], micro_batch: int, last: bool, zero: int) -> Iterator[Placed]:
-    """Blocks in reverse. A layer's unit is gathered when the one after it starts; the last one's when the root does."""
-    order = list(reversed(units))
-    following = dict(pairwise(order))
-    if order:
-        yield from _gather_again(units, order[0], micro_batch)
-    left = [piece.layer for piece in model_pieces if piece.layer is not None]
+    """Pieces in reverse. Each unit is gathered when the one after it starts, the last layer's when the root does."""
+    ahead = reversed(units)
+    yield from _gather_next(units, ahead, micro_batch)
     for piece in reversed(model_pieces):
-        if piece.layer is not None and piece.layer in following and left.count(piece.layer) == _pieces_of(model_pieces, piece.layer):
-            yield from _gather_again(units, following[piece.layer], micro_batch)
-        yield from _placed(_backward_rows(piece.block), piece.layer, micro_batch)
-        if piece.layer is None:
-            continue
-        left.remove(piece.layer)
-        if piece.layer not in left:
-            rest = [row for row in units[piece.layer].backward if row.op != "all_gather"]
-            yield from _placed(rest, piece.layer, micro_batch)
-            if last:
-                yield from _leaving(units[piece.layer], piece.layer, micro_batch, zero)
+        if piece.unit is not None:
+            yield from _gather_next(units, ahead, micro_batch)
+        for block in reversed(piece.blocks):
+            yield from _placed(_backward_rows(block), piece.layer, micro_batch)
+        if piece.unit is not None:
+            yield from _placed([row for row in piece.unit.backward if row.op != "all_gather"], piece.layer, micro_batch)
+        if piece.unit is not None and last:
+            yield from _leaving(piece.unit, piece.layer, micro_batch, zero)
+
+
+def _gather_next(units: dict[int, Unit], ahead: Iterator[int], micro_batch: int) -> Iterator[Placed]:
+    for layer in islice(ahead, 1):
+        yield from _placed(_of(units[layer].backward, "all_gather", "backward_input"), layer, micro_batch)
 
 
 def _backward_rows(block: Block) -> list[Row]:
@@ -170,14 +164,6 @@ def _backward_rows(block: Block) -> list[Row]:
     needs = [(row.name == names.CORE and row.op != "all_to_all") if of_core else row.op is None for row in rows]
     first = needs.index(True)
     return [*rows[:first], *block.recompute, *rows[first:]]
-
-
-def _pieces_of(model_pieces: Sequence[Piece], layer: int) -> int:
-    return sum(piece.layer == layer for piece in model_pieces)
-
-
-def _gather_again(units: dict[int, Unit], layer: int, micro_batch: int) -> Iterator[Placed]:
-    yield from _placed(_of(units[layer].backward, "all_gather", "backward_input"), layer, micro_batch)
 
 
 def _placed(rows: Iterable[Row], layer: int | None = None, micro_batch: int | None = None) -> Iterator[Placed]:

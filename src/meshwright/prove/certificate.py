@@ -31,7 +31,8 @@ class Certificate:
         model, layout, seq, batch, steps, seed: what was run, after scaling; plan_layout: the plan's own.
         scaled: what was changed to fit the machine; lost: what the plan exercises and the run did not.
         max_loss_error, max_grad_error, max_weight_error, max_norm_error: DESIGN's definitions; None where the run did not get there.
-        first: where numbers go wrong first (first_wrong.py). worst: where the worst gradient and weight errors are. drift: largest difference between copies on different ranks.
+        first: where numbers go wrong first (first_wrong.py). worst: where the worst gradient and weight errors are.
+        drift: largest difference between copies on different ranks.
         predicted, recorded: events over all ranks; mismatches: first divergence first.
         disagreements: of ranks among each other, from the cross-check.
         failures: what ended the run, first cause first. problems: whatever else is wrong.
@@ -81,29 +82,48 @@ class Certificate:
     def passed(self) -> bool:
         """Whether everything was compared and nothing differs."""
         numbers = (self.max_loss_error, self.max_grad_error, self.max_weight_error, self.max_norm_error)
-        complete = self.predicted == self.recorded and self.predicted + self.ranks > 1
+        complete = self.predicted == self.recorded and (self.predicted > 0 or self.ranks == 1)
         close = complete and (self.dry or all(error is not None and error <= self.bound for error in (*numbers, self.drift)))
         wrong = self.mismatches or self.disagreements or self.failures or self.problems or (self.memory and self.memory.mismatches)
         return close and not wrong
 
     def as_json(self) -> dict[str, Any]:
         """DESIGN section 7's keys, and what else there is to know."""
-        memory = (
-            None if self.memory is None else {"compared": self.memory.compared, "mismatches": [list(m) for m in self.memory.mismatches]}
-        )
-        return {
-            "schema": SCHEMA, "verdict": "pass" if self.passed else "fail", "dtype": self.dtype, "ranks": self.ranks, "layout": self.layout,
-            "scaled": list(self.scaled), "lost": list(self.lost), "max_loss_error": _finite(self.max_loss_error),
-            "max_grad_error": _finite(self.max_grad_error), "max_weight_error": _finite(self.max_weight_error),
-            "max_norm_error": _finite(self.max_norm_error), "bound": self.bound, "first": self.first, "worst": list(self.worst), "drift": _finite(self.drift),
-            "collectives": {
-                "predicted": self.predicted, "recorded": self.recorded, "mismatch_count": len(self.mismatches),
-                "mismatches": [mismatch.as_json() for mismatch in self.mismatches[:MOST_MISMATCHES]],
-            },
-            "disagreements": list(self.disagreements), "memory": memory, "failures": list(self.failures), "problems": list(self.problems),
-            "plan_hash": self.plan_hash, "plan_layout": self.plan_layout, "model": self.model, "seq": self.seq, "batch": self.batch,
-            "steps": self.steps, "seed": self.seed, "versions": self.versions, "seconds": self.seconds, "dry": self.dry, "worst_error": _finite(self.worst_error), "notes": list(self.notes),
-        }  # fmt: skip
+        judged = {
+            "schema": SCHEMA,
+            "verdict": "pass" if self.passed else "fail",
+            "dtype": self.dtype,
+            "ranks": self.ranks,
+            "layout": self.layout,
+            "scaled": list(self.scaled),
+            "lost": list(self.lost),
+            "max_loss_error": _finite(self.max_loss_error),
+            "max_grad_error": _finite(self.max_grad_error),
+            "max_weight_error": _finite(self.max_weight_error),
+            "max_norm_error": _finite(self.max_norm_error),
+            "worst_error": _finite(self.worst_error),
+            "bound": self.bound,
+            "first": self.first,
+            "worst": list(self.worst),
+            "drift": _finite(self.drift),
+            "collectives": self._collectives_json(),
+            "memory": self._memory_json(),
+            "disagreements": list(self.disagreements),
+            "failures": list(self.failures),
+            "problems": list(self.problems),
+        }
+        keys = ("plan_hash", "plan_layout", "model", "seq", "batch", "steps", "seed", "versions", "seconds", "dry")
+        return judged | {key: getattr(self, key) for key in keys} | {"notes": list(self.notes)}
+
+    def _collectives_json(self) -> dict[str, Any]:
+        mismatches = [mismatch.as_json() for mismatch in self.mismatches[:MOST_MISMATCHES]]
+        counts = {"predicted": self.predicted, "recorded": self.recorded, "mismatch_count": len(self.mismatches)}
+        return {**counts, "mismatches": mismatches}
+
+    def _memory_json(self) -> dict[str, Any] | None:
+        if self.memory is None:
+            return None
+        return {"compared": self.memory.compared, "mismatches": [list(mismatch) for mismatch in self.memory.mismatches]}
 
     def text(self) -> str:
         """One screen."""

@@ -20,7 +20,7 @@ from meshwright.ledger.build import Ledger, build, precision_of
 from meshwright.ledger.expected import expected_events
 from meshwright.ledger.order import layer_kinds
 from meshwright.mesh import Mesh
-from meshwright.prove.certificate import Certificate, Memory
+from meshwright.prove.certificate import Certificate
 from meshwright.prove.program import ProofProgram, require_torch
 from meshwright.prove.question import Question, versions
 from meshwright.prove.saved import compare_saved
@@ -123,7 +123,7 @@ def _judge(
         plan_hash=question.plan_hash, versions=versions(answers[0]), dtype=ledger.precision.name, bound=0.0, ranks=len(ranks),
         model=question.model.name, layout=str(question.layout), plan_layout=str(question.layout), seq=question.workload.seq,
         batch=question.workload.batch, steps=1, seed=None, predicted=traffic.predicted, recorded=traffic.recorded,
-        mismatches=traffic.mismatches, disagreements=_disagreements(recordings, ledger.layout), memory=memory if ran else Memory(compared=0),
+        mismatches=traffic.mismatches, disagreements=_disagreements(recordings, ledger.layout), memory=memory,
         failures=tuple(failure for answer in answers for failure in answer.get("failures", ())),
         problems=tuple(answer["message"].partition("\n  stack of")[0] for answer in answers if answer["status"] != "ran"),
         seconds=seconds, dry=True, notes=(f"ranks {', '.join(map(str, ranks))} of {ledger.layout.world_size:,}",),

@@ -98,7 +98,7 @@ class Training:
                 output = self._forward(batch)
                 objective = self._objective(output, count, len(batches))
                 with at(phase="backward_input"):
-                    objective.backward()  # type: ignore[no-untyped-call]
+                    objective.backward()
                 self.engine.end_micro_batch()
             loss = loss + self._reported(output, count, len(batches))
             for layer, counts in output.counts.items():

@@ -18,7 +18,7 @@ from meshwright.search.evaluate import Found, Question
 from meshwright.search.finalists import Finalists, Gap, final_round, price, simulated_front
 from meshwright.search.parallel import evaluate_all
 from meshwright.search.rank import Candidate, Ranking
-from meshwright.search.runs_on import FRAMEWORKS, expressible, runs_on
+from meshwright.search.runs_on import FRAMEWORKS, expressible, runnable, runnable_schedules, runs_on
 from meshwright.search.space import Column, Space
 from meshwright.search.why import Decision, in_words
 from meshwright.spec.cluster import Cluster
@@ -126,6 +126,8 @@ def plan(
 ) -> PlanAnswer:  # fmt: skip
     """Search every legal layout of a model on a number of GPUs.
 
+    All of them are priced; those that no framework can run (runs_on.py) are not shown, unless a constraint names the schedule.
+
     Args:
         stack: price as this stack runs, and only what its framework can express; None for all, priced as DEFAULT_STACK.
         constraints: e.g. ``["tp<=8", "pp=1"]`` (search/constraints.py). top: plans to return.
@@ -135,6 +137,7 @@ def plan(
         InputError: a constraint that is not of the form.
     """
     started = time.perf_counter()
+    constraints = tuple(constraints)
     wanted = _wanted(model, parse_constraints(constraints), stack)
     question = Question(Space(model, workload, gpus, vocab_pad), cluster, STACKS[stack or DEFAULT_STACK], memory_fraction, wanted)
     found = evaluate_all(question, progress)
@@ -143,7 +146,7 @@ def plan(
     if not found.segments:
         nearest = _nearest(question, found)
         return PlanAnswer([], {}, [], [], found.enumerated, found.evaluated, 0, time.perf_counter() - started, nearest=nearest, gpus=gpus)
-    ranking = Ranking(found)
+    ranking = _ranking(found, model, said_schedule=any("schedule" in text for text in constraints))
     finalists, decisions = final_round(question, ranking, top)
     priced = finalists.ordered()[:top]
     why = in_words(decisions, priced[0].step_s)
@@ -154,6 +157,17 @@ def plan(
         plans, by_stack, front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
         run=_run(tokens, workload, priced[0], gpus), gap=finalists.largest_gap, gpus=gpus, assumed=priced[0].assumed,
     )  # fmt: skip
+
+
+def _ranking(found: Found, model: Model, said_schedule: bool) -> Ranking:
+    """Of what fits, what can be run; all of it where the user asks for a schedule, or where nothing can be run."""
+    everything = Ranking(found.segments)
+    if said_schedule:
+        return everything
+    schedules = runnable_schedules(model)
+    segments = [segment for segment in found.segments if segment.column.pp == 1 or segment.column.schedule in schedules]
+    ranking = Ranking(segments, partial(runnable, model=model))
+    return ranking if segments and ranking.best() is not None else everything
 
 
 def _wanted(model: Model, constraint: Condition, stack: str | None) -> Condition:
@@ -247,7 +261,7 @@ def _nearest(question: Question, found: Found) -> Nearest | None:
         if question.space.workload.batch % factor == 0 or gpus <= question.space.workload.batch:
             more = evaluate_all(replace(question, space=replace(question.space, gpus=gpus)))
             if more.segments:
-                best = Ranking(more).best()
+                best = Ranking(more.segments).best()
                 assert best is not None
                 hints.insert(0, f"{gpus} GPUs: {best.layout}")
                 break

@@ -20,6 +20,10 @@ def __getattr__(name: str) -> _Any:
     raise AttributeError(f"module 'meshwright' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return [*VERBS, "__version__"]
+
+
 class _Package(_ModuleType):
     """Some verbs have a module of the same name, which Python would put in the function's place once it is imported."""
 

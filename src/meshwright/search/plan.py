@@ -49,6 +49,14 @@ class Ranked:
     near_tie: bool
     closed_form_step_s: float | None = None
 
+    @property
+    def layout(self) -> Layout:
+        return self.estimate.layout
+
+    @property
+    def step_s(self) -> float:
+        return self.estimate.step_s
+
     def as_json(self) -> dict[str, Any]:
         """The keys of DESIGN section 7, and what the estimate has beside them."""
         own = {"why": self.why, "runs_on": list(self.runs_on), "near_tie": self.near_tie, "closed_form_step_s": self.closed_form_step_s}
@@ -102,6 +110,7 @@ class PlanAnswer:
     gap: Gap | None = None
     gpus: int = 0
     assumed: list[str] = field(default_factory=list)
+    inputs: Any = None
 
     def as_json(self) -> dict[str, Any]:
         """The keys of DESIGN section 7."""
@@ -146,7 +155,7 @@ def plan(
     if not found.segments:
         nearest = _nearest(question, found)
         return PlanAnswer([], {}, [], [], found.enumerated, found.evaluated, 0, time.perf_counter() - started, nearest=nearest, gpus=gpus)
-    ranking = _ranking(found, model, said_schedule=any("schedule" in text for text in constraints))
+    ranking = _ranking(question, found, " ".join(constraints))
     finalists, decisions = final_round(question, ranking, top)
     priced = finalists.ordered()[:top]
     why = in_words(decisions, priced[0].step_s)
@@ -159,13 +168,23 @@ def plan(
     )  # fmt: skip
 
 
-def _ranking(found: Found, model: Model, said_schedule: bool) -> Ranking:
-    """Of what fits, what can be run; all of it where the user asks for a schedule, or where nothing can be run."""
+def _ranking(question: Question, found: Found, constraints: str) -> Ranking:
+    """Of what fits, what can be run and makes sense; all of it where the user asks for it, or where nothing else is left.
+
+    Left out: schedules that no framework has; and selective recomputation beside flash attention, which keeps no scores
+    that could be dropped: it costs the core once more and saves nothing.
+    """
     everything = Ranking(found.segments)
-    if said_schedule:
-        return everything
+    model = question.space.model
     schedules = runnable_schedules(model)
-    segments = [segment for segment in found.segments if segment.column.pp == 1 or segment.column.schedule in schedules]
+    useless = "selective" if question.stack.attention_kernel != "none" and "recompute" not in constraints else ""
+    if "schedule" in constraints:
+        return everything
+    segments = [
+        segment
+        for segment in found.segments
+        if (segment.column.pp == 1 or segment.column.schedule in schedules) and segment.column.recompute != useless
+    ]
     ranking = Ranking(segments, partial(runnable, model=model))
     return ranking if segments and ranking.best() is not None else everything
 
@@ -245,7 +264,10 @@ def _nothing_legal(question: Question) -> MeshwrightError:
         check(space.model, space.workload, Layout(dp_shard=space.gpus), question.cluster, space.gpus, file="command line")
     except InputError as error:
         return error
-    return NoAnswer("No legal layout is what --constraint and --stack ask for.", {"plans": [], "nearest": None})
+    return NoAnswer(
+        "No legal layout is what --constraint (or --stack) asks for. `meshwright estimate` with such a layout says which rule refuses it.",
+        {"plans": [], "nearest": None},
+    )
 
 
 def _nearest(question: Question, found: Found) -> Nearest | None:

@@ -36,7 +36,7 @@ class Decision:
 
 def _cost(other: Candidate | None, step_s: float) -> str:
     if other is None:
-        return "; no layout that decides otherwise fits"
+        return "; no alternative that was asked for fits"
     slower = other.step_s / step_s - 1.0
     if abs(slower) < 0.001:
         return f"; a tie with {other.layout}"
@@ -76,14 +76,13 @@ def _one_gpu(question: Question) -> Decision:
 
 
 def _first_tier(question: Question) -> Decision:
-    tiers = question.cluster.tiers
+    tiers, gpus = question.cluster.tiers, question.space.gpus
     inner, outer = tiers[0], tiers[min(1, len(tiers) - 1)]
-    ratio = inner.loaded_bandwidth_bytes_per_s / outer.loaded_bandwidth_bytes_per_s
     choice = f"{inner.name} joins {inner.size} GPUs" if inner.size else f"one tier, {inner.name}"
-    reason = (
-        f"{format_rate(inner.bandwidth_bytes_per_s)} per direction and GPU inside, {format_rate(outer.bandwidth_bytes_per_s)} beyond: "
-        f"the same bytes take {ratio:.2g} times as long across nodes"
-    )
+    rates = [tier.loaded_bandwidth_bytes_per_s for tier in (inner, outer)]
+    reason = f"{format_rate(rates[0])} per direction and GPU when all send"
+    if inner.size is not None and gpus > inner.size:
+        reason += f", {format_rate(rates[1])} beyond: a GPU's bytes take {rates[0] / rates[1]:.2g} times as long across nodes"
     return Decision("first tier", choice, reason, given=True)
 
 

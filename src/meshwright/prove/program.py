@@ -26,8 +26,8 @@ GRACE_S = 150.0
 def require_torch() -> None:
     """InputError in one line where torch is not installed."""
     if importlib.util.find_spec("torch") is None:
-        hint = "pip install 'meshwright[runtime]'"
-        raise InputError([Mistake("", "torch", None, "torch 2.13 or later", hint, "is not installed; a proof runs on it")])
+        problem = "is not installed, and a proof runs on it: pip install 'meshwright[runtime]'"
+        raise InputError([Mistake("", "torch", None, "", problem=problem)])
 
 
 class ProofProgram:

@@ -17,16 +17,16 @@ from meshwright.runtime import proof_rank, train_step
 from meshwright.runtime.data_parallel import buckets, fully_sharded, shares
 from meshwright.runtime.parallel import attention, context, experts, layer, linear, model, moe_block, norm, setting
 from meshwright.runtime.parallel.comm import Pending
-from meshwright.runtime.proof_job import ProofJob, RankResult, run_proof_rank
+from meshwright.runtime.proof_job import Experts, ProofJob, RankResult, run_proof_rank
 
-RankProgram = Callable[[ProofJob, int], RankResult]
+RankProgram = Callable[[ProofJob, int, Experts], RankResult]
 
 
 def mutation(patch: Callable[[], None]) -> RankProgram:
     @wraps(patch)
-    def run(job: ProofJob, seed: int) -> RankResult:
+    def run(job: ProofJob, seed: int, experts: Experts) -> RankResult:
         patch()
-        return run_proof_rank(job, seed)
+        return run_proof_rank(job, seed, experts)
 
     return run
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from meshwright.prove.certificate import Certificate
 from meshwright.prove.program import ProofProgram
-from meshwright.prove.run import Question, prove
+from meshwright.prove.question import Question
+from meshwright.prove.run import prove
 from proof_cases import Case
 
 RANKS = 8

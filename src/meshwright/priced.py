@@ -190,6 +190,9 @@ class Priced:
         """Seconds of one call of a row, exposed or not."""
         if row.op is not None:
             assert row.axis is not None
+            if self.ledger.stack.fused_dispatch and _is_dispatch(row):
+                assert self.ledger.model.moe is not None
+                return self.fabric.fused_s(self.ledger.model.moe, row.axis, row.payload_bytes)
             return self.fabric.seconds(row.op, row.axis, row.payload_bytes)
         return self._kernels.seconds(row)
 
@@ -271,6 +274,12 @@ def _step_moment(row: Row) -> str:
     if row.name == names.ROUTER:
         return "loads_s"
     return {"tp": "tensor_s", "kv": "tensor_s", "embedding": "shared_s"}.get(row.axis or "", "reduce_s")
+
+
+def _is_dispatch(row: Row) -> bool:
+    """Whether a row moves token copies to experts or back, rather than their counts."""
+    moves = row.name in (names.DISPATCH, names.COMBINE) and row.op == "all_to_all"
+    return moves and row.before is not None and row.before.dtype != "int64"
 
 
 def _by_phase(block: Block) -> dict[str, list[Row]]:

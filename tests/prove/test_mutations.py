@@ -11,7 +11,8 @@ from meshwright.diff.traffic import compare_traffic
 from meshwright.ledger.build import Ledger
 from meshwright.ledger.expected import expected_events
 from meshwright.prove.program import ProofProgram
-from meshwright.prove.run import Question, ledger_of
+from meshwright.prove.question import Question
+from meshwright.prove.run import ledger_of
 from meshwright.prove.scale import scale
 from meshwright.recording.read import Recording, read_recordings
 from proof_cases import Case, read_case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from meshwright.spec.model import Attention, LayerKind, Model
 from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import Training
 from meshwright.step_time import chunk_times, step_parts
-from meshwright.timeline.of_plan import plan_schedule, plan_timeline, weight_share
+from meshwright.timeline import simulate
+from meshwright.timeline.of_plan import plan_costs, plan_schedule, plan_timeline, weight_share
 from sample_inputs import H100_CLUSTER, LLAMA_70B
 from shared_data import shared
 
@@ -65,6 +67,11 @@ def test_automatic_schedules_are_made_for_the_plan() -> None:
 WORDS = {"1f1b": "1f1b", "interleaved-1f1b": "interleaved", "zero-bubble-1p": "zb-1p", "zero-bubble-2p": "zb-2p"}
 
 
+MEASURED_MESSAGE = (6 * 1024 * 2304 * 2, 0.601e-3)
+"""arXiv 2401.10241 Table 5: bytes of a boundary's message of the 1.5 B model, and the seconds that were profiled for it inside a node:
+47 GB/s, a third of what NVLink moves at full load."""
+
+
 def published(row: dict[str, str]) -> Priced:
     """A row of the zero-bubble paper's Tables 3-4 as a plan: GPT, no flash attention, one layer fewer on both ends."""
     layers, p, hidden, heads = (int(row[key]) for key in ("layers", "pp", "hidden", "heads"))
@@ -83,17 +90,27 @@ def published(row: dict[str, str]) -> Priced:
 
 
 def predicted_step_s(plan: Priced) -> float:
-    """The simulator's; the paper's own schedules do not synchronise the optimizer step over the stages."""
-    timeline, (parts, _) = plan_timeline(plan), step_parts(plan)
-    pipeline = timeline.rank_span_s.max() if plan.ledger.layout.schedule.startswith("zb") else timeline.span_s
+    """The simulator's, with the profiled message inside a node and the plan's own price across nodes; the paper's own schedules do not
+    synchronise the optimizer step over the stages."""
+    layout, schedule = plan.ledger.layout, plan_schedule(plan)
+    costs = plan_costs(plan, schedule)
+    if layout.pp <= plan.cluster.gpus_per_node:
+        size, seconds = MEASURED_MESSAGE
+        message_s = layout.mb * plan.ledger.workload.seq * plan.ledger.model.hidden_size * 2 * seconds / size
+        slower = message_s / float(plan.boundary_s)
+        costs = replace(
+            costs, forward_transfer_s=slower * costs.forward_transfer_s, backward_transfer_s=slower * costs.backward_transfer_s
+        )  # fmt: skip
+    timeline, (parts, _) = simulate(schedule, costs), step_parts(plan)
+    pipeline = timeline.rank_span_s.max() if layout.schedule.startswith("zb") else timeline.span_s
     return float(pipeline + parts.optimizer_s + parts.dp_s + parts.other_s)
 
 
 def test_gains_that_the_zero_bubble_paper_measured() -> None:
-    """The gain over 1F1B of every schedule in Tables 3-4: 18 pairs, most within 3 percentage points.
+    """The gain over 1F1B of every schedule in Tables 3-4: 18 pairs, all but one within 3 percentage points.
 
-    The rest are the 6.2 B model with 24 micro-batches, whose 1F1B run is slower than its run with 64 explains, and interleaving
-    of one layer per chunk, whose measured gain is below what its bubble leaves (2.6 to 5.5 points too much predicted).
+    The one is ZB-2p of the 6.2 B model with 24 micro-batches, 4.0 points too high: by its two runs with 24 and 64 micro-batches
+    1F1B there idles for 6.4 micro-batches, not for the 7 of equal stages, which no durations of stages explain that fit the rest.
     """
     with shared("data/published_runs.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["id"].startswith("zb-")]
@@ -106,5 +123,5 @@ def test_gains_that_the_zero_bubble_paper_measured() -> None:
         predicted, measured = found["1f1b"]
         gaps += [predicted / p - measured / m for schedule, (p, m) in found.items() if schedule != "1f1b"]
     assert len(gaps) == 18
-    assert sum(abs(gap) <= 0.03 for gap in gaps) >= 13
-    assert max(map(abs, gaps)) < 0.06
+    assert sum(abs(gap) <= 0.03 for gap in gaps) >= 17
+    assert max(map(abs, gaps)) < 0.042

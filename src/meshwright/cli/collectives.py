@@ -19,6 +19,7 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 DEFAULT_BYTES = 128 << 20
 DEFAULT_RUN_BYTES = 1 << 20
 DEFAULT_RANKS = 8
+DEFAULT_TOKENS = 4096
 LARGEST_BYTES = 1 << 50
 
 
@@ -47,28 +48,59 @@ class Size(click.ParamType[int | None]):
 @click.option("--show", is_flag=True, help="Who sends which chunk to whom, step by step.")
 @click.option("--algorithm", metavar="NAME", help="Which one to show.  [default: ring; pairwise for all_to_all]")
 @click.option("-o", "--output", metavar="FILE.svg", type=click.Path(path_type=Path), help="Draw it, with --show.")
+@click.option("--experts", metavar="MODEL", help="all_to_all only: how tokens get to this model's experts, and back.")
+@click.option("--tokens", type=Count(), help="Tokens of each rank, with --experts.  [default: 4096]")
+@click.option("--load", metavar="FILE.json", type=click.Path(path_type=Path), help='{"loads": [...]}, with --experts.  [default: balanced]')
 def collectives(
     op: str | None, size: int | None, ranks: int | None, cluster: str | None, run: bool, show: bool, algorithm: str | None,
-    output: Path | None, as_json: bool,
+    output: Path | None, experts: str | None, tokens: int | None, load: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Algorithms of OP (all_reduce, all_gather, reduce_scatter or all_to_all; all of them if left out).
 
     Prints for each its steps, the bytes that the busiest rank sends, and, with --cluster, its time and which is fastest from
-    which size on.
+    which size on. With --experts: what each way to dispatch tokens sends over each tier, and how long it takes.
     """
-    if not show and (algorithm or output):
-        raise InputError(
-            [Mistake("command line", "--algorithm" if algorithm else "--output", None, "with --show", problem="is only used with --show")]
-        )
+    _refuse_unused({"--algorithm": (algorithm, show), "--output": (output, show), "--tokens": (tokens, experts), "--load": (load, experts)})
     from meshwright.spec.load_cluster import resolve_cluster
 
     where = resolve_cluster(cluster) if cluster else None
     count = ranks or (where.gpus_per_node if where else DEFAULT_RANKS)
+    if experts:
+        _experts(op, experts, count, where, tokens or DEFAULT_TOKENS, load, as_json)
+        return
     if show:
         _show(op, count, where, algorithm, output, as_json)
         return
     payload = size or (DEFAULT_RUN_BYTES if run else DEFAULT_BYTES)
     _report(OPS if op is None else (op,), payload, count, where, run, as_json)
+
+
+def _refuse_unused(options: dict[str, tuple[object, object]]) -> None:
+    """Options that were given without the one that they belong to."""
+    owner = {"--algorithm": "--show", "--output": "--show", "--tokens": "--experts", "--load": "--experts"}
+    wrong = [
+        Mistake("command line", name, None, f"with {owner[name]}", problem=f"is only used with {owner[name]}")
+        for name, (given, needed) in options.items()
+        if given and not needed
+    ]
+    if wrong:
+        raise InputError(wrong)
+
+
+def _experts(op: str | None, experts: str, ranks: int, cluster: Cluster | None, tokens: int, load: Path | None, as_json: bool) -> None:
+    from meshwright.collectives.experts.loads import read_loads
+    from meshwright.collectives.experts.report import expert_report
+    from meshwright.render.experts import experts_text
+    from meshwright.spec.load_model import resolve_model
+
+    if op not in (None, "all_to_all"):
+        raise InputError([Mistake("command line", "OP", op, "all_to_all with --experts")])
+    if cluster is None:
+        legal, hint = "a name of the catalog, or a TOML file", "`meshwright catalog clusters` lists the names"
+        raise InputError([Mistake("command line", "--cluster", None, legal, hint, "is missing")])
+    loads = read_loads(load) if load else None
+    found = expert_report(resolve_model(experts), cluster, ranks, tokens, loads, str(load))
+    emit(as_json, found.as_json(), lambda: experts_text(found))
 
 
 def _report(ops: tuple[str, ...], payload: int, ranks: int, cluster: Cluster | None, run: bool, as_json: bool) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.arithmetic import Num, is_array
+from meshwright.collectives.experts.price import fused_line
 from meshwright.collectives.line import Line, fastest_s
 from meshwright.collectives.price import Group, price_lines
 from meshwright.mesh import legs, members_per_unit
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.model import Moe
 
 
 class Fabric:
@@ -40,6 +42,13 @@ class Fabric:
         if key not in self._seconds:
             self._seconds[key] = fastest_s(self._priced(op, axis), payload_bytes)
         return self._seconds[key]
+
+    def fused_s(self, moe: Moe, axis: str, payload_bytes: Num) -> Num:
+        """Seconds of a dispatch or combine that sends one copy of a token to each node; payload as in the flat exchange."""
+        key = "fused", axis
+        if key not in self._lines:
+            self._lines[key] = (fused_line(moe, self.group(axis), self.cluster.tiers),)
+        return fastest_s(self._lines[key], payload_bytes)
 
     def _priced(self, op: str, axis: str) -> tuple[Line, ...]:
         if (op, axis) not in self._lines:

@@ -26,6 +26,10 @@ from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import PRECISIONS
 
 
+CHOICES_TOLD = "every token takes the experts that it took on one device: roundings would turn choices over"
+"""What a proof of experts does not judge where it is not in float64."""
+
+
 def prove(question: Question, program: ProofProgram | None = None) -> Certificate:
     """Run the proof.
 
@@ -95,6 +99,7 @@ def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, A
         mismatches=traffic.mismatches, disagreements=tuple(found.message for found in cross_check(recordings)),
         memory=_memory(ledger, answer, reference),
         failures=tuple(answer.get("failures", ())), problems=tuple(problems) + (errors.problems if errors else ()), seconds=seconds,
+        notes=() if scaled.model.moe is None or question.dtype == "float64" else (CHOICES_TOLD,),
     )  # fmt: skip
 
 

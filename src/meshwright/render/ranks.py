@@ -30,7 +30,7 @@ def orders_text(report: OrderReport) -> str:
     rows, best, given = report.rows, report.rows[0], report.given
     shown = [row for place, row in enumerate(rows) if place < SHOWN_ORDERS - 1 or row is given or row is rows[-1]]
     axes = list(best.tiers)
-    columns = [
+    columns: list[Column | str] = [
         Column("order", fold=False),
         Column("step", right=True),
         Column("slower by", right=True),

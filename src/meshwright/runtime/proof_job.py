@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Array = Any
 """A numpy array."""
 
+Experts = tuple[tuple[dict[int, Array], ...], ...]
+"""See Whole.experts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProofJob:
@@ -89,6 +92,8 @@ class Whole:
         seed: that the weights came from (the reference takes the next one where a routing choice is too close).
         loads: int64 [steps, micro-batches of one rank, MoE layers (multi-token-prediction layers last), ranks, E]: token copies that each
             rank sends to each expert, by the one-device router; None without experts. Filled by the reference only.
+        experts: for each step, for each micro-batch of the job, by layer index int64 [mb, S, k]: the experts that the one-device router
+            chose; empty without experts. Filled by the reference only.
         drift: largest difference between two ranks' copies of one entry, of gradients and weights, and of the norm. Of the ranks only.
     """
 
@@ -98,6 +103,7 @@ class Whole:
     weights: dict[str, np.ndarray[Any, Any]]
     seed: int
     loads: Array = None
+    experts: Experts = ()
     drift: float = 0.0
 
 
@@ -108,14 +114,17 @@ def run_reference(job: ProofJob) -> Whole:
     return run(job)
 
 
-def run_proof_rank(job: ProofJob, seed: int) -> RankResult:
+def run_proof_rank(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
     """The job on one rank of a process group of the layout's size (launch.run_ranks); ``seed`` is the reference's.
+
+    experts: the reference's, to be taken instead of this rank's own choice; empty for its own. In float64 every choice is clear. A rounding of
+    float32 or bf16 turns some over, and with them who sends what to whom.
 
     Only the steps are recorded, not the making of groups and weights.
     """
     from meshwright.runtime.proof_rank import run
 
-    return run(job, seed)
+    return run(job, seed, experts)
 
 
 def assemble(job: ProofJob, results: list[RankResult]) -> Whole:

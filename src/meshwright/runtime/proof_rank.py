@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from meshwright.recording.write import RecordingWriter
 from meshwright.runtime.dropout import Dropout
 from meshwright.runtime.groups import make_groups
 from meshwright.runtime.parallel.setting import MicroBatch
-from meshwright.runtime.proof_job import Piece, ProofJob, RankResult
+from meshwright.runtime.proof_job import Experts, Piece, ProofJob, RankResult
 from meshwright.runtime.proof_steps import data_rank, global_batches, recipe_of
 from meshwright.runtime.recorder import Recorder, header
 from meshwright.runtime.reference.train import precision_named
@@ -22,7 +24,7 @@ from meshwright.runtime.scope import at
 from meshwright.runtime.train_step import StepResult, Training
 
 
-def run(job: ProofJob, seed: int) -> RankResult:
+def run(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
     """See proof_job.run_proof_rank."""
     rank, model, layout = dist.get_rank(), job.model, job.layout
     mesh = Mesh(layout, model.attention.num_heads if model.attention.mla else model.attention.num_kv_heads)
@@ -35,7 +37,7 @@ def run(job: ProofJob, seed: int) -> RankResult:
     with Recorder(sink, groups.recorded()):
         for step in range(job.steps):
             with at(step=step):
-                done.append(training.step(_own_batches(job, step, mesh.coordinates(rank))))
+                done.append(training.step(_own_batches(job, step, mesh.coordinates(rank), experts[step] if experts else ())))
     sink.close()
     return RankResult(
         rank=rank,
@@ -62,14 +64,18 @@ def _weights(training: Training) -> dict[str, Piece]:
     return found | {name: Piece(first_row=0, values=as_array(tensor)) for name, tensor in training.buffers().items()}
 
 
-def _own_batches(job: ProofJob, step: int, coordinates: dict[str, int]) -> list[MicroBatch]:
+def _own_batches(job: ProofJob, step: int, coordinates: dict[str, int], experts: Sequence[dict[int, Any]]) -> list[MicroBatch]:
+    """experts: of the job's micro-batches, or empty."""
     dropout = Dropout(job.dropout, job.seed, step) if job.dropout else None
     own, layout = data_rank(job.layout, coordinates), job.layout
     return [
-        MicroBatch(tokens=batch.tokens, labels=batch.labels, first_sequence=number * layout.mb, dropout=dropout)
+        MicroBatch(
+            tokens=batch.tokens, labels=batch.labels, first_sequence=number * layout.mb, dropout=dropout,
+            experts={layer: torch.from_numpy(chosen) for layer, chosen in experts[number].items()} if experts else None,
+        )
         for number, batch in enumerate(global_batches(job, step))
         if number % layout.dp == own
-    ]
+    ]  # fmt: skip
 
 
 class _Sink:

@@ -31,6 +31,7 @@ def run(job: ProofJob) -> Whole:
         weights={name: as_array(tensor) for name, tensor in done.weights.items()},
         seed=done.seed,
         loads=_loads(job, done.steps),
+        experts=tuple(tuple({layer: chosen.numpy() for layer, chosen in batch.items()} for batch in step.experts) for step in done.steps),
     )
 
 

@@ -24,7 +24,7 @@ from meshwright.errors import InputError, MeshwrightError
 from meshwright.runtime.dry_rank import DryJob, run_dry_rank
 from meshwright.runtime.failures import RanksFailed
 from meshwright.runtime.launch import run_ranks
-from meshwright.runtime.proof_job import ProofJob, RankResult, Whole, assemble, run_proof_rank, run_reference
+from meshwright.runtime.proof_job import Experts, ProofJob, RankResult, Whole, assemble, run_proof_rank, run_reference
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def _private_stdout() -> TextIO:
     return private
 
 
-def answer(folder: Path, run_rank: Callable[[ProofJob, int], RankResult] = run_proof_rank) -> dict[str, Any]:
+def answer(folder: Path, run_rank: Callable[[ProofJob, int, Experts], RankResult] = run_proof_rank) -> dict[str, Any]:
     """Run one job, ``run_rank`` on each rank; errors of ours become answers, others end the process with their traceback."""
     request = pickle.loads((folder / "job.pickle").read_bytes())
     try:
@@ -56,15 +56,20 @@ def answer(folder: Path, run_rank: Callable[[ProofJob, int], RankResult] = run_p
         return {"status": "no answer", "message": str(error)}
 
 
-def _proof(folder: Path, request: dict[str, Any], run_rank: Callable[[ProofJob, int], RankResult]) -> dict[str, Any]:
+def _proof(folder: Path, request: dict[str, Any], run_rank: Callable[[ProofJob, int, Experts], RankResult]) -> dict[str, Any]:
     timeout_s = request.pop("timeout_s")
     job = ProofJob(**request)
     reference = run_reference(job)
     _save(folder / "reference.npz", reference)
-    results = run_ranks(run_rank, job.layout.world_size, (job, reference.seed), timeout_s)
+    results = run_ranks(run_rank, job.layout.world_size, (job, reference.seed, _told(job, reference)), timeout_s)
     parallel = assemble(job, results)
     _save(folder / "parallel.npz", parallel)
     return _ran(reference, parallel, results)
+
+
+def _told(job: ProofJob, reference: Whole) -> Experts:
+    """The experts that ranks are told to take: see run_proof_rank."""
+    return () if job.precision == "float64" else reference.experts
 
 
 def _dry(request: dict[str, Any]) -> dict[str, Any]:

@@ -115,7 +115,8 @@ def simulated_front(finalists: Finalists, front: Iterable[Candidate]) -> list[Ca
 
 def _few(question: Question, candidates: list[Candidate], top: int) -> list[Candidate]:
     """As many as can be simulated in a short time, and at least ``top``."""
-    left, few = MAX_COMPUTATIONS, []
+    left = MAX_COMPUTATIONS
+    few: list[Candidate] = []
     for candidate in candidates:
         layout = candidate.layout
         left -= 2 * layout.pp * layout.virtual_stages * question.space.workload.batch // (layout.dp * layout.mb)

@@ -6,8 +6,9 @@ Finalists are priced by ``estimate`` itself (finalists.py), so that a plan and a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from meshwright.errors import InputError, MeshwrightError, NoAnswer
@@ -18,7 +19,7 @@ from meshwright.search.finalists import Finalists, Gap, final_round, price, simu
 from meshwright.search.parallel import evaluate_all
 from meshwright.search.rank import Candidate, Ranking
 from meshwright.search.runs_on import FRAMEWORKS, expressible, runs_on
-from meshwright.search.space import Space
+from meshwright.search.space import Column, Space
 from meshwright.search.why import Decision, in_words
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.layout import Layout
@@ -31,6 +32,9 @@ NEAR_TIE = 0.01
 """Plans within one percent are a near-tie: no estimate tells them apart (docs/validation.md)."""
 
 FRONT_LENGTH = 10
+
+TRIED = 5
+"""Layouts of one kind that are priced for another stack before the kind is given up as too large for it."""
 
 Progress = Callable[[int, int, Found], None]
 
@@ -174,21 +178,34 @@ def _against(each: Estimate, best: Estimate) -> str:
 
 
 def _best_by_stack(finalists: Finalists, ranking: Ranking) -> dict[str, Ranked]:
-    """The fastest that each framework can express, priced with its own kernels and overlap; of a few, the first that fits."""
+    """The fastest that each framework can express, priced with its own kernels and overlap.
+
+    The search has priced all layouts as one stack runs them. Another one's overlap and memory reorder ZeRO stages, recompute
+    policies, and pipelines against none; so the leaders of each of these are priced again, until one of them fits.
+    """
     question = finalists.question
     model = question.space.model
     best: dict[str, Ranked] = {}
     for framework in FRAMEWORKS:
         own = replace(question, stack=STACKS[framework])
-        ours = own.stack == question.stack
-        few = ranking.top(20, lambda column, name=framework: expressible(name, column, model))  # type: ignore[misc]
-        layouts = [each.layout for each in finalists.ordered() if framework in runs_on(each.layout, model)] if ours else []
-        for layout in layouts or [candidate.layout for candidate in few]:
-            priced = price(own, layout)
-            if priced.fits:
-                best[framework] = replace(_ranked(finalists, priced, ""), closed_form_step_s=None)
-                break
+        leaders = ranking.leaders(TRIED, _what_stacks_reorder, partial(expressible, framework, model=model))
+        tried = [_first_fit(own, candidates) for candidates in leaders]
+        if own.stack == question.stack:
+            tried += [each for each in finalists.ordered() if framework in runs_on(each.layout, model)]
+        found = [each for each in tried if each is not None]
+        if found:
+            fastest = min(found, key=lambda each: (each.step_s, each.memory_bytes))
+            best[framework] = replace(_ranked(finalists, fastest, ""), closed_form_step_s=None)
     return best
+
+
+def _what_stacks_reorder(column: Column) -> Hashable:
+    return column.zero, column.zero_variant, column.recompute, column.pp > 1
+
+
+def _first_fit(question: Question, candidates: list[Candidate]) -> Estimate | None:
+    priced = (price(question, candidate.layout) for candidate in candidates)
+    return next((each for each in priced if each.fits), None)
 
 
 def _thin(front: list[Candidate]) -> list[Candidate]:

@@ -5,7 +5,7 @@ Segments are visited by their fastest layout, so that a question about the best 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -29,6 +29,10 @@ class Candidate:
     peak_bytes: float
 
 
+Row = tuple[float, float, Segment, int]
+"""Step seconds, peak bytes, and where the layout is."""
+
+
 class Ranking:
     """Everything that fits, fastest segment first."""
 
@@ -49,7 +53,7 @@ class Ranking:
 
     def top(self, count: int, where: Callable[[Column], Any] | None = None) -> list[Candidate]:
         """The ``count`` fastest, by time, then memory, then the shorter text."""
-        rows: list[tuple[float, float, Segment, int]] = []
+        rows: list[Row] = []
         for fastest, segment in self._visit():
             if len(rows) >= count and fastest > rows[count - 1][0]:
                 break
@@ -57,13 +61,26 @@ class Ranking:
             rows.sort(key=lambda row: row[:2])
             last = rows[count - 1][0] if len(rows) >= count else np.inf
             rows = [row for row in rows if row[0] <= last][: 4 * count]
-        found = [Candidate(segment.column.layout(int(segment.index[at])), step_s, peak) for step_s, peak, segment, at in rows]
+        found = [_candidate(row) for row in rows]
         found.sort(key=lambda candidate: (candidate.step_s, candidate.peak_bytes, len(str(candidate.layout))))
         return found[:count]
 
+    def leaders(
+        self, count: int, group: Callable[[Column], Hashable], where: Callable[[Column], Any] | None = None
+    ) -> list[list[Candidate]]:  # fmt: skip
+        """The ``count`` fastest of each group of columns, by time, then memory; ``where`` as in ``best``."""
+        groups: dict[Hashable, list[Row]] = {}
+        for fastest, segment in self._visit():
+            rows = groups.setdefault(group(segment.column), [])
+            if len(rows) < count or fastest < rows[-1][0]:
+                rows += self._fastest_rows(segment, count, where)
+                rows.sort(key=lambda row: row[:2])
+                del rows[count:]
+        return [[_candidate(row) for row in rows] for rows in groups.values()]
+
     def _fastest_rows(
         self, segment: Segment, count: int, where: Callable[[Column], Any] | None
-    ) -> list[tuple[float, float, Segment, int]]:  # fmt: skip
+    ) -> list[Row]:  # fmt: skip
         step_s = segment.step_s
         if where is not None:
             mask = where(segment.column)
@@ -96,3 +113,8 @@ class Ranking:
                 layout = segment.column.layout(int(segment.index[inside]))
                 found.append(Candidate(layout, float(steps[at]), float(peaks[at])))
         return found
+
+
+def _candidate(row: Row) -> Candidate:
+    step_s, peak, segment, at = row
+    return Candidate(segment.column.layout(int(segment.index[at])), step_s, peak)

@@ -47,7 +47,13 @@ def expressible(framework: str, layout: Layout, model: Model) -> Bools:
     mask: Bools = True
     for limit in limits(framework):
         mask = mask & limit.allows(layout, model)
+        if not _any(mask):
+            return False
     return mask
+
+
+def _any(mask: Bools) -> bool:
+    return mask if isinstance(mask, bool) else bool(mask.any())
 
 
 def obstacles(framework: str, layout: Layout, model: Model) -> tuple[Limit, ...]:

@@ -37,6 +37,7 @@ class Stack:
         hides_context_parallel: ring exchanges run behind the attention of the block at hand.
         hides_pipeline: pipeline sends run behind the compute of another micro-batch.
         hides_expert_parallel: dispatch and combine run behind the compute of another micro-batch.
+        fused_dispatch: dispatch and combine send one copy of a token to each node, which hands it on (DeepEP), not one to each expert.
         recomputes_whole_layer: full recomputation repeats the layer to its end; else it stops at the last tensor that the
             backward needs (torch's non-reentrant checkpoint).
         fused_elementwise: norms, activations and residuals are one kernel each.
@@ -51,6 +52,7 @@ class Stack:
     hides_context_parallel: bool = True
     hides_pipeline: bool = False
     hides_expert_parallel: bool = False
+    fused_dispatch: bool = False
     recomputes_whole_layer: bool = False
     fused_elementwise: bool = True
     source: str = ""
@@ -62,6 +64,8 @@ STACKS: dict[str, Stack] = {
         Stack(name="megatron", saves=FUSED_SAVES, recomputes_whole_layer=True, loss_kernel="in_place",
               source="Megatron-core 2024 with Transformer Engine: fused norms, SwiGLU, flash attention and cross-entropy;"
               " --overlap-grad-reduce --overlap-param-gather"),
+        Stack(name="megatron-deepep", saves=FUSED_SAVES, recomputes_whole_layer=True, loss_kernel="in_place", fused_dispatch=True,
+              source="Megatron-core 2025 as megatron, with DeepEP: --moe-token-dispatcher-type flex --moe-enable-deepep"),
         Stack(name="torchtitan", saves=FUSED_SAVES, loss_kernel="plain",
               source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
         Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False, source="eager PyTorch FSDP2"),

@@ -34,7 +34,8 @@ class Routing:
     def loads(self) -> Floats:
         """float[E]: each expert's share of all choices."""
         counts = np.bincount(self.chosen.ravel(), minlength=self.num_experts)
-        return counts / counts.sum()
+        found: Floats = counts / counts.sum()
+        return found
 
 
 def shares(loads: Sequence[float], moe: Moe, file: str = "load") -> Floats:
@@ -134,12 +135,12 @@ def _systematic(rng: np.random.Generator, chance: Floats, k: int) -> Ints:
 def expected_units(moe: Moe, units: int, limited: bool = True) -> float:
     """Of ``units`` equal parts of the experts (ranks or nodes), how many a token's choices lie in, on average and balanced.
 
-    Parts follow the experts' order, and either divide the groups or are divided by them. Without a limit:
-    units (1 - C(E - E/units, k) / C(E, k)), hypergeometric.
+    Parts follow the experts' order. Without a limit: units (1 - C(E - E/units, k) / C(E, k)), hypergeometric. Where parts
+    neither divide the groups nor are divided by them, the limit is left out: no less is sent than said.
     """
     E, k, G, M = moe.num_experts, moe.top_k, moe.num_groups, moe.top_groups
     part = E // units
-    if not limited or M >= G:
+    if not limited or M >= G or (G % units and units % G):
         return units * (1 - comb(E - part, k) / comb(E, k))
     group = E // G
     if units >= G:  # a part lies in one group, which is among the token's with chance M/G

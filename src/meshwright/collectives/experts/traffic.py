@@ -98,7 +98,7 @@ def _flat(routing: Routing, rank_of: Ints, group: Group) -> list[tuple[Floats, F
     copies = _pairs(routing, rank_of, n)
     away = copies * (place[:, None] != place[None, :])
     found: list[tuple[Floats, Floats]] = [_handed_over(away, members[0])]
-    for below, _ in zip(members[:-1], members[1:], strict=True):
+    for below in members[:-1]:
         unit = np.arange(n) // below
         leaving = copies * (unit[:, None] != unit[None, :])
         found.append((_by_rail(leaving, members[0]), leaving.sum(axis=0).astype(np.float64)))
@@ -117,7 +117,8 @@ def _by_rail(leaving: Ints, inner: int) -> Floats:
     """Sent by each adapter: all of its node's copies for ranks at its place."""
     n = len(leaving)
     by_place = leaving.reshape(n, n // inner, inner).sum(axis=1)
-    return by_place.reshape(n // inner, inner, inner).sum(axis=1).reshape(n).astype(np.float64)
+    found: Floats = by_place.reshape(n // inner, inner, inner).sum(axis=1).reshape(n).astype(np.float64)
+    return found
 
 
 def _fused(routing: Routing, rank_of: Ints, group: Group) -> list[tuple[Floats, Floats]]:
@@ -128,7 +129,7 @@ def _fused(routing: Routing, rank_of: Ints, group: Group) -> list[tuple[Floats, 
     to_node = at_node.sum(axis=1)  # [source rank, node]
     found: list[tuple[Floats, Floats]] = [_handed_on(at_rank, inner)]
     node, place = np.arange(n) // inner, np.arange(n) % inner
-    for below, _ in zip(members[:-1], members[1:], strict=True):
+    for below in members[:-1]:
         outside = (np.arange(n) // below)[:, None] != (np.arange(n // inner) * inner // below)[None, :]
         leaving = to_node * outside
         received = leaving.reshape(n // inner, inner, n // inner).sum(axis=0)  # [place, node]

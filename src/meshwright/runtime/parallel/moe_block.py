@@ -18,6 +18,7 @@ from meshwright.runtime.parallel.experts import (
 )
 from meshwright.runtime.parallel.mlp import mlp
 from meshwright.runtime.parallel.router import Choice, route
+from meshwright.runtime.parallel.sequence import take
 from meshwright.runtime.parallel.setting import MicroBatch, Setting
 from meshwright.runtime.reference.moe import balance_loss, tokens_per_expert
 from meshwright.runtime.reference.weights import Weights
@@ -40,7 +41,7 @@ def moe_block(setting: Setting, weights: Weights, x: Tensor, index: int, batch: 
     assert moe is not None
     flat = x.flatten(0, 1)
     with in_module(names.ROUTER):
-        choice = route(flat, weights, moe)
+        choice = route(flat, weights, moe, _given(setting, batch, index))
         counts = tokens_per_expert(choice.experts, moe.num_experts)
         balance = _balance(setting, choice, counts, batch)
     dispatch = plan_dispatch(choice.experts, moe.num_experts, axes, batch.load(index))
@@ -56,6 +57,11 @@ def moe_block(setting: Setting, weights: Weights, x: Tensor, index: int, batch: 
         # of ``flat``, which the router has kept: x itself may lie in memory in another order
         out = out + mlp(setting, weights, flat.view_as(x), names.SHARED_GATE_UP, names.SHARED_DOWN)
     return out, Routed(balance, counts)
+
+
+def _given(setting: Setting, batch: MicroBatch, index: int) -> Tensor | None:
+    """The experts [T, k] that this rank's tokens are to take; None where the router chooses."""
+    return None if batch.experts is None else take(batch.experts[index], setting.stream_positions).flatten(0, 1)
 
 
 def _balance(setting: Setting, choice: Choice, counts: Tensor, batch: MicroBatch) -> Tensor | None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meshwright.runtime.reference.norm import layer_norm, widened
+from meshwright.runtime.reference.norm import widened
 from meshwright.runtime.reference.weights import Weights
 from meshwright.spec.model import Model
 
@@ -35,6 +35,33 @@ class _RmsNorm(torch.autograd.Function):
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Over the last dim; weight [its size]. Keeps x and [..., 1] in float32 at least."""
     result: Tensor = _RmsNorm.apply(x, weight, eps)
+    return result
+
+
+class _LayerNorm(torch.autograd.Function):
+    """y = w n + b with n = r (x - mean), r = 1 / sqrt(variance + eps): dx = r (g - mean(g) - n mean(g n)) with g = w dy (arXiv 1607.06450)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        wide = widened(x)
+        variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
+        scale = torch.rsqrt(variance + eps)
+        ctx.save_for_backward(x, weight, mean, scale)
+        return weight * ((wide - mean) * scale).to(x.dtype) + bias
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, mean, scale = ctx.saved_tensors
+        normed = (widened(x) - mean) * scale
+        grad_weight = (grad * normed.to(x.dtype)).flatten(0, -2).sum(0)
+        of_normed = widened(grad * weight)
+        grad_x = scale * (of_normed - of_normed.mean(-1, keepdim=True) - normed * (of_normed * normed).mean(-1, keepdim=True))
+        return grad_x.to(x.dtype), grad_weight, grad.flatten(0, -2).sum(0), None
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Over the last dim; weight, bias [its size]. Keeps x and two of [..., 1] in float32 at least; torch's own keeps them in bf16 on CPU."""
+    result: Tensor = _LayerNorm.apply(x, weight, bias, eps)
     return result
 
 

@@ -29,10 +29,10 @@ class Choice:
     probabilities: Tensor
 
 
-def route(x: Tensor, weights: Weights, moe: Moe) -> Choice:
-    """Choose k experts for each token of x [T, D], as reference/moe.py does."""
+def route(x: Tensor, weights: Weights, moe: Moe, given: Tensor | None = None) -> Choice:
+    """Choose k experts for each token of x [T, D], as reference/moe.py does; or take those that are ``given``, int64 [T, k]."""
     logits = _Logits.apply(x, weights[f"{names.ROUTER}.weight"], weights.get(f"{names.ROUTER}.bias"))
-    experts, _, _ = choose(logits.detach(), weights, moe)
+    experts = choose(logits.detach(), weights, moe)[0] if given is None else given
     return Choice(experts, *_Weights.apply(logits, experts, moe))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -110,6 +110,7 @@ class MicroBatch:
 
     Attributes:
         first_sequence: index in the step of the first sequence. dropout: of this step; None for none.
+        experts: by layer index int64 [mb, S, k], taken instead of the router's choice; None for its own.
         load: for a layer's index, the copies that are sent in place of the router's numbers; None for the router's.
     """
 
@@ -117,6 +118,7 @@ class MicroBatch:
     labels: Tensor
     first_sequence: int = 0
     dropout: Dropout | None = None
+    experts: Mapping[int, Tensor] | None = None
     load: Callable[[int], Load | None] = lambda layer: None
 
     def token_index(self, positions: Tensor, seq: int) -> Tensor:

@@ -1,0 +1,23 @@
+"""The best layout of each framework, as the default search shows it, against a search for that framework alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright import plan
+from meshwright.search.runs_on import FRAMEWORKS
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "constraint"), [("gpt2-xl", "l40s", "pp<=2"), ("qwen3-30b-a3b", "h200-sxm", "pp=1,cp=1,tp=1")]
+)
+def test_best_by_stack_is_what_a_search_for_the_stack_finds(model: str, cluster: str, constraint: str) -> None:
+    """The two order layouts by different prices first, so seconds are compared: layouts of one speed tie."""
+    said = {"cluster": cluster, "gpus": 8, "seq": 1024, "batch": 32, "constraints": [constraint], "top": 1}
+    every, _ = plan(model, **said)  # type: ignore[arg-type]
+    for framework in FRAMEWORKS:
+        alone, _ = plan(model, stack=framework, **said)  # type: ignore[arg-type]
+        expected = [ranked.estimate.step_s for ranked in alone.plans]
+        found = [every.best_by_stack[framework].estimate.step_s] if framework in every.best_by_stack else []
+        assert found == pytest.approx(expected, rel=1e-12)  # one sum in another order
+        assert all(framework in ranked.runs_on for ranked in alone.plans)

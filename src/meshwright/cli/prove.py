@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from meshwright.cli.job import resolved
+from meshwright.cli.job import resolved, warn, warn_if_too_large
 from meshwright.cli.options import Count, OneOf, PlanArguments, command, plan_arguments
 from meshwright.cli.output import emit
 
@@ -28,7 +28,11 @@ def prove(job: PlanArguments, ranks: int, dtype: str, steps: int, seed: int, rec
     """
     from meshwright.api import PROOF_NEEDS, certificate_of
 
-    certificate = certificate_of(resolved(job, PROOF_NEEDS), ranks, dtype, steps, seed, record, dry)
+    asked = resolved(job, PROOF_NEEDS)
+    warn(asked.warnings[0])
+    if asked.cluster is not None:
+        warn_if_too_large(asked)
+    certificate = certificate_of(asked, ranks, dtype, steps, seed, record, dry)
     emit(as_json, certificate.as_json(), certificate.text)
     if not certificate.passed:
         click.get_current_context().exit(1)

@@ -61,3 +61,10 @@ def test_importing_the_package_is_light(fresh_python):
     code = "import sys, meshwright; print(*(name for name in ('numpy', 'click', 'rich', 'meshwright.api') if name in sys.modules))"
     done = fresh_python("-c", code)
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_prove_tells_a_wrong_dtype_and_too_few_processes():
+    with pytest.raises(InputError, match="float64, float32, bf16"):
+        mw.prove("llama-3.1-8b", layout="tp=2 dp=1 mb=1", seq=64, batch=4, dtype="fp8")
+    with pytest.raises(InputError, match="16 or more"):
+        mw.prove("llama-3.1-8b", layout="tp=2 cp=2 dp=2x2 mb=1", seq=64, batch=4)

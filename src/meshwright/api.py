@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from meshwright.explain.rows import Explanation
     from meshwright.explain.symbolic import SymbolicTable
     from meshwright.priced import Priced
+    from meshwright.prove.certificate import Certificate
     from meshwright.search.plan import PlanAnswer, Progress
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.layout import Layout
@@ -163,6 +164,61 @@ def timeline(model: str | Path | Model | Plan, *, slow: str | Sequence[str] = ()
         InputError: as ``estimate`` does; a slowness that is not understood, or a stage, rank or link that there is not.
     """
     return timeline_of(_job("timeline()", model, said), [slow] if isinstance(slow, str) else slow, "timeline()")
+
+
+def prove(
+    model: str | Path | Model | Plan, *, num_processes: int = 8, dtype: str = "float64", steps: int = 3, seed: int = 1,
+    record: Path | None = None, dry: bool = False, **said: Unpack[Said],
+) -> Certificate:  # fmt: skip
+    """Run the layout on processes of this machine, and compare with one device and with the ledger.
+
+    Args:
+        num_processes: a larger layout is scaled down to it. record: a folder that keeps the recordings.
+        dry: the true sizes and all distinct ranks, without numbers.
+
+    Raises:
+        InputError: everything that is wrong with the inputs; torch is not installed; the layout cannot be scaled to the processes.
+    """
+    asked = _asked("prove()", model, said)
+    return certificate_of(resolve(asked, PROOF_NEEDS), num_processes, dtype, steps, seed, record, dry, f"{asked.source}: dtype")
+
+
+PROOF_NEEDS = ("workload", "layout")
+
+
+def certificate_of(
+    job: Job, num_processes: int, dtype: str, steps: int, seed: int, record: Path | None, dry: bool, source: str = "--dtype"
+) -> Certificate:
+    """What ``prove`` returns, of a job. The plan's hash is that of a saved plan, hence it needs a cluster."""
+    from meshwright.prove.question import DTYPES, Question
+
+    if dtype not in DTYPES:
+        raise InputError([Mistake(source, "dtype", dtype, ", ".join(DTYPES))])
+    assert job.workload is not None
+    question = Question(
+        model=job.model, workload=job.workload, layout=job.layout, ranks=num_processes, dtype=dtype, steps=steps, seed=seed,
+        plan_hash=hash_of(job), folder=record,
+    )  # fmt: skip
+    if dry:
+        from meshwright.prove.dry import prove_dry
+
+        return prove_dry(question)
+    from meshwright.prove.run import prove
+
+    return prove(question)
+
+
+def hash_of(job: Job) -> str:
+    """The hash of the plan that this job would be saved as; "" without a cluster."""
+    from meshwright.spec.plan_file import Plan, plan_hash
+
+    if job.cluster is None or job.workload is None:
+        return ""
+    plan = Plan(
+        model=job.model, cluster=job.cluster, workload=job.workload, layout=job.layout, stack=job.stack.name if job.stated_stack else "",
+        memory_fraction=job.memory_fraction,
+    )  # fmt: skip
+    return plan_hash(plan)
 
 
 def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:

@@ -56,7 +56,10 @@ def main(rounds: int, steps: int) -> None:
         )
         times = [(fastest_s(run_ours, job), fastest_s(run_torch, job)) for _ in range(rounds)]
         ours, theirs = (min(column) for column in zip(*times, strict=True))
-        print(f"{layout.world_size} ranks  {text:28} ours {ours * 1e3:7.1f} ms  torch {theirs * 1e3:7.1f} ms  ratio {ours / theirs:.2f}", flush=True)
+        print(
+            f"{layout.world_size} ranks  {text:28} ours {ours * 1e3:7.1f} ms  torch {theirs * 1e3:7.1f} ms  ratio {ours / theirs:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """New legal layouts in every run: drawn from the commit, so that a failure repeats on it and another commit tries others.
 
-    MESHWRIGHT_SAMPLER_SEED=... python -m pytest tests/prove/test_sampler.py -m dist
+MESHWRIGHT_SAMPLER_SEED=... python -m pytest tests/prove/test_sampler.py -m dist
 """
 
 from __future__ import annotations

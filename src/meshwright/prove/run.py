@@ -25,7 +25,6 @@ from meshwright.spec.rules import check
 from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import PRECISIONS
 
-
 CHOICES_TOLD = "every token takes the experts that it took on one device: roundings would turn choices over"
 """What a proof of experts does not judge where it is not in float64."""
 

@@ -82,7 +82,8 @@ def test_large_products_beside_kernel_tables() -> None:
 
 
 def test_large_fp8_products_beside_kernel_tables() -> None:
-    """m of 2,048 and more: up to 1.6, since the rate of training is taken further below that of kernels than in 16 bit."""
+    """m of 2,048 and more: up to 1.6, since the rate of training is taken further below that of kernels than in 16 bit; down to 0.9
+    where n or k is short, since such a product is priced in 16 bit if that is faster, and these kernels ran it in 8."""
     ratios = []
     for row, device in facts("matmul", "aicgemm"):
         m, n, k = numbers(row["shape"])
@@ -90,7 +91,7 @@ def test_large_fp8_products_beside_kernel_tables() -> None:
             measured_s = 2 * m * n * k / (float(row["value"]) * 1e12)
             ratios.append(compute_s(product(m, n, k, element_bytes=1), device, FUSED, "fp8") / measured_s)
     assert len(ratios) > 100
-    assert 0.95 < min(ratios)
+    assert 0.9 < min(ratios)
     assert max(ratios) < 1.6
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright import plan
+from meshwright.search.plan import NEAR_TIE
 from meshwright.search.runs_on import FRAMEWORKS
 
 
@@ -19,5 +20,9 @@ def test_best_by_stack_is_what_a_search_for_the_stack_finds(model: str, cluster:
         alone = plan(model, stack=framework, **said)  # type: ignore[arg-type]
         expected = [ranked.estimate.step_s for ranked in alone.plans]
         found = [every.best_by_stack[framework].estimate.step_s] if framework in every.best_by_stack else []
-        assert found == pytest.approx(expected, rel=1e-12)  # one sum in another order
+        assert bool(found) == bool(expected)
+        if found:
+            # The default search keeps what fits as one stack keeps tensors; what fits only as this one does is not looked at. Above the
+            # best of its own search by less than a near-tie, and never below (but for one sum in another order).
+            assert expected[0] * (1 - 1e-12) <= found[0] <= expected[0] * (1 + NEAR_TIE)
         assert all(framework in ranked.runs_on for ranked in alone.plans)

@@ -214,7 +214,8 @@ def _best_by_stack(finalists: Finalists, ranking: Ranking) -> dict[str, Ranked]:
     """The fastest that each framework can express, priced with its own kernels and overlap.
 
     The search has priced all layouts as one stack runs them. Another one's overlap and memory reorder ZeRO stages, recompute
-    policies, and pipelines against none; so the leaders of each of these are priced again, until one of them fits.
+    policies, and pipelines against none; so the leaders of each of these are priced again, until one of them fits. What fits
+    only as the framework itself keeps tensors is not among them: ``plan --stack`` searches for one framework exactly.
     """
     question = finalists.question
     model = question.space.model

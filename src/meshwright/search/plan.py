@@ -280,11 +280,10 @@ def _nearest(question: Question, found: Found) -> Nearest | None:
     hints = [f"a device with {(peak + device.reserved_bytes) / question.memory_fraction / 2**30:.0f} GiB"]
     for factor in (2, 4, 8, 16, 32):
         gpus = question.space.gpus * factor
-        if question.space.workload.batch % factor == 0 or gpus <= question.space.workload.batch:
-            more = evaluate_all(replace(question, space=replace(question.space, gpus=gpus)))
-            if more.segments:
-                best = Ranking(more.segments).best()
-                assert best is not None
-                hints.insert(0, f"{gpus} GPUs: {best.layout}")
-                break
+        more = evaluate_all(replace(question, space=replace(question.space, gpus=gpus)))
+        if more.segments:
+            best = Ranking(more.segments).best()
+            assert best is not None
+            hints.insert(0, f"{gpus} GPUs: {best.layout}")
+            break
     return Nearest(column.layout(index), int(peak), allowed, hints)

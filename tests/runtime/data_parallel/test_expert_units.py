@@ -137,7 +137,7 @@ def train(layout: Layout) -> list[tuple]:
     whole = cut(expected)
     for share in engine.shares:
         close(share.weight, whole[share.name][share.first_row : share.first_row + share.weight.shape[0]])
-    state = [e for e in collected.events if e.phase == "reduce" or (e.op == "all_gather" and e.module in ("root", "layers.0"))]
+    state = [e for e in collected.events if e.phase == "reduce" or (e.op == "all_gather" and e.phase != "optimizer")]
     return [(e.group.split(".")[0], e.op, e.payload_bytes // 8) for e in state if e.group.split(".")[0] in ("edp", "edp_replicate")]
 
 

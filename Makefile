@@ -79,7 +79,7 @@ demo: $(VENV)/.core  ## plan Llama-3.1-70B on 64 H100: the winner and why, its m
 	@mkdir -p $(dir $(DEMO_PLAN))
 	$(BIN)/meshwright plan $(DEMO_JOB) --save $(DEMO_PLAN)
 	$(BIN)/meshwright memory $(DEMO_PLAN)
-	$(BIN)/meshwright explain $(DEMO_PLAN) --layer 1
+	$(BIN)/meshwright explain $(DEMO_PLAN) --layer 1 --phase forward
 
 clean:  ## remove the environment, caches and everything built
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

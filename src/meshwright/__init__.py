@@ -10,7 +10,7 @@ from typing import Any as _Any
 
 __version__ = "0.1.0"
 
-VERBS = ("plan", "estimate", "compare", "explain", "memory", "ranks", "timeline", "prove")
+VERBS = ("plan", "estimate", "compare", "explain", "memory", "ranks", "orders", "timeline", "prove")
 """Functions of api.py that are offered here."""
 
 
@@ -18,6 +18,10 @@ def __getattr__(name: str) -> _Any:
     if name in VERBS:
         return getattr(_import_module("meshwright.api"), name)
     raise AttributeError(f"module 'meshwright' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*VERBS, "__version__"]
 
 
 class _Package(_ModuleType):

@@ -94,8 +94,9 @@ class Kernels:
         self._flash = stack.attention_kernel != "none"
         self._moved_s_per_byte = 1.0 / (device.hbm_bandwidth_bytes_per_s * own.memory)
         self._elementwise = 1.0 if stack.fused_elementwise else UNFUSED_TRAFFIC
-        self._matmul = _peak(device, dtype) * (own.fp8 * FP8_SCALE if self._fp8 else own.matmul)
         half = _peak(device, "bf16")
+        self._matmul = (half if self._fp8 else _peak(device, dtype)) * own.matmul
+        self._matmul_fp8 = _peak(device, dtype) * own.fp8 * FP8_SCALE if self._fp8 else 0.0
         self._attention = {True: half * own.attention_backward, False: half * own.attention_forward}
         self._scores = half * own.matmul
 
@@ -110,10 +111,9 @@ class Kernels:
     def _matmul_s(self, row: Row) -> Num:
         assert row.shape is not None
         _, m, n, k = row.shape
-        if self._fp8:
-            rate = self._matmul * (n / (n + FP8_HALF_N)) * (k / (k + FP8_HALF_K))
-        else:
-            rate = self._matmul * (m / (m + HALF_M)) * (n / (n + HALF_N)) * (k / (k + HALF_K))
+        rate = self._matmul * (m / (m + HALF_M)) * (n / (n + HALF_N)) * (k / (k + HALF_K))
+        if self._fp8:  # products that are too small for 8 bit (routers, narrow experts) stay in 16
+            rate = larger(rate, self._matmul_fp8 * (n / (n + FP8_HALF_N)) * (k / (k + FP8_HALF_K)))
         if row.kind == "grouped_matmul":
             rate = rate * GROUPED_MATMUL
         return row.flops / rate

@@ -73,7 +73,7 @@ class Mistake:
             "key": self.key,
             "value": value,
             "legal": self.legal,
-            "hint": self.hint,
+            "hint": self.hint or "take one of the legal values",
             "problem": self.problem,
         }
 

@@ -57,8 +57,8 @@ PART_NAMES = tuple(field.name for field in fields(Parts))
 
 @dataclass(slots=True)
 class ChunkTime:
-    """One chunk and micro-batch: its passes, and what zero=2 and 3 expose in each; forward_lane_s and backward_lane_s are
-    all that these send in each."""
+    """One chunk and micro-batch: its passes, and what zero=2 and 3 expose in each; the lanes are all that
+    these send in each pass, the ends what no layer of the pass can hide: the first gather, the last scatter, the root."""
 
     forward: Cost
     recompute: Cost
@@ -68,6 +68,7 @@ class ChunkTime:
     backward_dp_s: Num
     forward_lane_s: Num
     backward_lane_s: Num
+    ends_s: tuple[Num, Num]
 
     @property
     def forward_s(self) -> Num:
@@ -91,11 +92,16 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     if pp == 1:
         span = m * sum((times[i].busy_s for i in range(len(times))), 0.0)
     else:
+        forward, backward_input, backward_weight, saving = (
+            np.stack(np.broadcast_arrays(*values))
+            for values in (
+                [t.forward_s for t in times], [t.backward_input_s for t in times], [t.backward_weight_s for t in times],
+                [saved_s + 0.0 * t.forward_s for saved_s, t in zip(paired_savings_s(priced, times), times, strict=True)],
+            )
+        )  # fmt: skip
         span = pipeline_span_s(
-            layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
-            np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, transfer_s,
-            overlap=ledger.stack.hides_pipeline, 
-            paired_saving_s=np.stack(np.broadcast_arrays(*paired_savings_s(priced, times))),
+            layout.schedule, forward, backward_input, backward_weight, m, pp, layout.virtual_stages, transfer_s,
+            overlap=ledger.stack.hides_pipeline, paired_saving_s=saving,
         )  # fmt: skip
         span = span if span.ndim else float(span)
     parts, all_busy = _busiest(priced, times, span)
@@ -116,15 +122,14 @@ def paired_savings_s(priced: Priced, times: list[ChunkTime]) -> list[Num]:
 def _paired_saving_s(priced: Priced, forward: ChunkTime, backward: ChunkTime) -> Num:
     """DualPipe: dispatch and combine of each hide behind the rest of the other (arXiv 2412.19437 section 3.2.1).
 
-    The pair cannot be shorter than what the two shard and gather, where the stack hides that at all.
+    Their gathers and scatters hide behind what remains, but for those that no layer hides. Without experts nothing is saved.
     """
     there_s, back_s = forward.forward.total_s, backward.recompute.total_s + backward.backward.total_s
     there_ep_s, back_ep_s = forward.forward.ep_s, backward.recompute.ep_s + backward.backward.ep_s
     pair_s = larger(back_s - back_ep_s, there_ep_s) + larger(there_s - there_ep_s, back_ep_s)
-    lane_s = forward.forward_lane_s + backward.backward_lane_s
-    pair_s = larger(pair_s, lane_s) if priced.ledger.stack.hides_data_parallel else pair_s + forward.forward_dp_s + backward.backward_dp_s
+    pair_s = larger(pair_s + forward.ends_s[0] + backward.ends_s[1], forward.forward_lane_s + backward.backward_lane_s)
     apart_s = there_s + back_s + forward.forward_dp_s + backward.backward_dp_s
-    return larger(apart_s - pair_s, 0.0)
+    return where(there_ep_s + back_ep_s > 0, larger(apart_s - pair_s, 0.0), 0.0)
 
 
 def chunk_times(priced: Priced) -> list[ChunkTime]:
@@ -156,9 +161,9 @@ def _blocks(priced: Priced, chunk: Chunk) -> list[tuple[BlockNumbers, int]]:
     return found
 
 
-def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num]:
+def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, tuple[Num, Num]]:
     """What zero=2 and 3 expose in a chunk's forward and backward of one micro-batch, exact for equal layers (timeline/sharded.py);
-    and all that they send in each.
+    and ChunkTime's last fields.
 
     One collective at a time, a gather one layer ahead. Forward: the first layer's gather hides behind the embedding alone, every
     other one behind the layer before it. Backward: the first gather hides behind the head, the second behind the first layer, and
@@ -170,6 +175,7 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num]:
     backward: Num = 0.0
     forward_lane: Num = 0.0
     backward_lane: Num = 0.0
+    ends: tuple[Num, Num] = (0.0, 0.0)
     pairs = layer_pairs(priced, chunk)
     for unit, layer, count in pairs:
         gather, back = unit.gather_s, unit.regather_s + unit.scatter_s
@@ -179,6 +185,7 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num]:
         forward, backward = forward + count * gather, backward + count * back
     if hides and pairs:
         (first, first_layer, _), (last, last_layer, _) = pairs[0], pairs[-1]
+        ends = (first.gather_s, last.regather_s + first.scatter_s)
         embedding, head = priced.embedding if chunk.first else None, priced.head if chunk.last else None
         forward = forward - larger(first.gather_s - first_layer.forward_s, 0.0) + _beyond(first.gather_s, embedding and embedding.forward_s)
         backward = backward - larger(last.regather_s + last.scatter_s - last_layer.backward_s, 0.0)
@@ -193,8 +200,9 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num]:
         root = priced.root(*root_of(priced, chunk))
         forward, backward = forward + root.gather_s, backward + root.scatter_s
         forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + root.scatter_s
+        ends = (ends[0] + root.gather_s, ends[1] + root.scatter_s)
     # What is subtracted cancels to the last bit only.
-    return larger(forward, 0.0), larger(backward, 0.0), forward_lane, backward_lane
+    return larger(forward, 0.0), larger(backward, 0.0), forward_lane, backward_lane, ends if hides else (forward_lane, backward_lane)
 
 
 def _beyond(seconds: Num, hidden_by_s: Num | None) -> Num:

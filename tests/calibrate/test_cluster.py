@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from calibrate.test_nccl_tests import GOOD
+from meshwright.calibrate.bench_file import SCHEMA
 from meshwright.calibrate.cluster import calibrate, cluster_text
 from meshwright.calibrate.device_names import CLUSTERS, cluster_named
 from meshwright.calibrate.network import Point
@@ -103,7 +104,8 @@ def test_points_that_cannot_be_fitted_are_refused(points, message):
     [
         ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80g"), ("NVIDIA A100-SXM4-40GB", "a100-sxm-40g"),
         ("NVIDIA A100 80GB PCIe", "a100-pcie"), ("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA GB200", "gb200-nvl72"),
-        ("NVIDIA B200", "b200-sxm"),        ("Tesla V100-SXM2-32GB", "v100-sxm"), ("AMD Instinct MI300X", "mi300x"), ("NVIDIA GeForce RTX 4090", None),
+        ("NVIDIA B200", "b200-sxm"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm"), ("AMD Instinct MI300X", "mi300x"), ("NVIDIA GeForce RTX 4090", None),
     ],
 )  # fmt: skip
 def test_clusters_by_the_name_of_their_device(device, cluster):
@@ -144,3 +146,16 @@ def test_malformed_files_are_refused_and_nothing_is_written(meshwright, tmp_path
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert not out.exists()
+
+
+def test_our_own_bench_is_read_as_well_and_names_no_device(meshwright, tmp_path):
+    file, out = tmp_path / "bench.jsonl", tmp_path / "mine.toml"
+    points = measured(slower(H800), ("all_gather",), nodes=(1, 2))
+    rows = [{"op": p.op, "ranks": p.ranks, "nodes": p.nodes, "payload_bytes": p.payload_bytes, "time_s": float(p.time_s)} for p in points]
+    file.write_text("\n".join(json.dumps(row) for row in [{"schema": SCHEMA}, *rows]))
+    refused = meshwright("calibrate", str(file), "-o", str(out))
+    assert refused.exit_code == 2 and "`--cluster` is missing" in refused.stderr and not out.exists()
+    answer = json.loads(meshwright("calibrate", str(file), "-o", str(out), "--cluster", "h800-sxm", "--json").stdout)
+    assert [(curve["tier"], curve["nodes"]) for curve in answer["curves"]] == [("nvlink", 1), ("leaf", 2)]
+    # made by the same formula; constants are written with four digits
+    assert all(curve["price_error"] < 1e-3 for curve in answer["curves"])

@@ -103,9 +103,9 @@ def test_a_closed_pipe_is_not_the_answer_no():
     [
         (["fai"], "fai", "fail", "did you mean `fail`?"),
         (["fail", "--gpu", "8"], "--gpu", "--gpus, --nodes, --json, --help", "did you mean `--gpus`?"),
-        (["fail"], "--gpus", "", "see `meshwright fail --help`"),
-        (["fail", "--gpus"], "--gpus", "", "see `meshwright fail --help`"),
-        (["fail", "a", "b", "--gpus", "8"], "fail", "", "see `meshwright fail --help`"),
+        (["fail"], "--gpus", "what `meshwright fail --help` lists", "see `meshwright fail --help`"),
+        (["fail", "--gpus"], "--gpus", "what `meshwright fail --help` lists", "see `meshwright fail --help`"),
+        (["fail", "a", "b", "--gpus", "8"], "fail", "what `meshwright fail --help` lists", "see `meshwright fail --help`"),
     ],
     ids=["command", "option", "missing", "no-value", "extra-argument"],
 )

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.collectives.price import Group, collective_s, hops
+from meshwright.collectives.rates import assumed_rates
 from meshwright.collectives.step_price import packed_group
 from meshwright.spec.cluster import Cluster, Tier
 from meshwright.spec.load_cluster import resolve_cluster
@@ -126,3 +127,14 @@ def test_a_ring_has_n_minus_one_hops(inner, middle, outer):
     found = hops(Group(members[-1], members))
     assert sum(found) == pytest.approx(members[-1] - 1, rel=1e-12)  # products of a few rounded quotients
     assert all(count >= 0 for count in found)
+
+
+def test_tiers_that_nobody_measured_are_named_as_assumed():
+    def tiers_of(name: str, gpus: int) -> list[str]:
+        return [words.split(" in tier ")[1].split()[0] for words in assumed_rates(cluster_of(name).tiers, gpus)]
+
+    assert tiers_of("h100-sxm", 8) == []
+    assert tiers_of("h100-sxm", 9) == tiers_of("h100-sxm", 256) == ["leaf"]
+    assert tiers_of("h100-sxm", 257) == ["leaf", "spine"]
+    assert tiers_of("h800-sxm", 8) == ["nvlink"]
+    assert tiers_of("gb200-nvl72", 64) == [] and tiers_of("h800-sxm", 1) == []

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 import mutations
+from meshwright.diff.mismatch import Mismatch, by_rank
 from meshwright.diff.traffic import compare_traffic
 from meshwright.ledger.build import Ledger
 from meshwright.ledger.expected import expected_events
-from meshwright.prove.program import ProofProgram
 from meshwright.prove.question import Question
 from meshwright.prove.run import ledger_of
 from meshwright.prove.scale import scale
 from meshwright.recording.read import Recording, read_recordings
-from proof_cases import Case, read_case
+from proof_cases import read_case
 from proofs import WithRankProgram, proved
 
 pytestmark = pytest.mark.dist
@@ -102,15 +103,30 @@ def test_every_mutation_is_tried():
 LEDGER_CASE = read_case("qwen3_moe seq=16 m=2 - tp=2 sp cp=2:ring ep=2 etp=1 dp=1x2 zero=1 mb=1")
 
 
+@dataclass(frozen=True)
+class Proved:
+    """A ledger, recordings that equal it, and where the router sent the tokens."""
+
+    ledger: Ledger
+    recordings: list[Recording]
+    loads: Any
+
+
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ledger, list[Recording]]:
-    """The ledger and the recordings of a proof that passes."""
+def proof(tmp_path_factory: pytest.TempPathFactory, warm) -> Proved:
+    from meshwright.runtime.proof_job import ProofJob, run_reference
+
     folder = tmp_path_factory.mktemp("recordings")
-    case: Case = LEDGER_CASE
-    with ProofProgram() as program:
-        assert proved(case, program, steps=1, folder=folder).passed
+    case = LEDGER_CASE
+    assert proved(case, warm, steps=1, folder=folder).passed
     question = Question(model=case.model, workload=case.workload, layout=case.layout)
-    return ledger_of(question, scale(case.model, case.workload, case.layout, 8)), read_recordings(folder)
+    loads = run_reference(ProofJob(model=case.model, workload=case.workload, layout=case.layout, steps=1)).loads
+    return Proved(ledger_of(question, scale(case.model, case.workload, case.layout, 8)), read_recordings(folder), loads)
+
+
+def mismatches(proof: Proved, ledger: Ledger) -> tuple[Mismatch, ...]:
+    expected = {recording.rank: expected_events(ledger, recording.rank, loads=proof.loads) for recording in proof.recordings}
+    return compare_traffic(expected, proof.recordings).mismatches
 
 
 def _of_layer(ledger: Ledger, moe: bool):
@@ -119,16 +135,16 @@ def _of_layer(ledger: Ledger, moe: bool):
     return ledger.layer(kinds[moe])
 
 
-def _row(rows, name: str, op: str):
-    return next(row for row in rows if row.name.endswith(name) and row.op == op)
+def _row(rows, name: str, call: str):
+    return next(row for row in rows if row.name.endswith(name) and row.op == call)
 
 
-def _drop(rows, name: str, op: str) -> None:
-    rows.remove(_row(rows, name, op))
+def _drop(rows, name: str, call: str) -> None:
+    rows.remove(_row(rows, name, call))
 
 
-def _change(rows, name: str, op: str, **changes) -> None:
-    row = _row(rows, name, op)
+def _change(rows, name: str, call: str, **changes) -> None:
+    row = _row(rows, name, call)
     for key, value in changes.items():
         setattr(row, key, value(getattr(row, key)) if callable(value) else value)
 
@@ -175,13 +191,14 @@ LEDGER_MUTATIONS = {
 
 
 @pytest.mark.parametrize("name", LEDGER_MUTATIONS)
-def test_a_wrong_ledger_is_found_and_the_row_is_named(name: str, recordings, monkeypatch):
-    right, recorded = recordings
+def test_a_wrong_ledger_is_found_and_the_row_is_named(name: str, proof: Proved):
+    right = proof.ledger
+    assert mismatches(proof, right) == ()
     change, kind, module = LEDGER_MUTATIONS[name]
     wrong = Ledger(right.model, right.workload, right.layout, right.stack, right.precision, right.sizes, right.pipeline)
     change(wrong)
-    expected = {recording.rank: expected_events(wrong, recording.rank, loads=LOADS_OF(recorded)) for recording in recorded}
-    found = compare_traffic(expected, recorded).mismatches
-    assert found and {mismatch.module for mismatch in found} == {module}
-    assert kind in {mismatch.kind for mismatch in found}
+    found = mismatches(proof, wrong)
+    assert {mismatch.module for mismatch in found} == {module}, by_rank(found)
+    assert {mismatch.kind for mismatch in found} == {kind}, by_rank(found)
     assert {mismatch.rank for mismatch in found} == set(range(8)), "every rank sees it"
+    assert all(mismatch.why or mismatch.recorded.call_site for mismatch in found), "the row's reason, or where an unexpected call came from"

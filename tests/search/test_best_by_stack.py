@@ -14,9 +14,9 @@ from meshwright.search.runs_on import FRAMEWORKS
 def test_best_by_stack_is_what_a_search_for_the_stack_finds(model: str, cluster: str, constraint: str) -> None:
     """The two order layouts by different prices first, so seconds are compared: layouts of one speed tie."""
     said = {"cluster": cluster, "gpus": 8, "seq": 1024, "batch": 32, "constraints": [constraint], "top": 1}
-    every, _ = plan(model, **said)  # type: ignore[arg-type]
+    every = plan(model, **said)  # type: ignore[arg-type]
     for framework in FRAMEWORKS:
-        alone, _ = plan(model, stack=framework, **said)  # type: ignore[arg-type]
+        alone = plan(model, stack=framework, **said)  # type: ignore[arg-type]
         expected = [ranked.estimate.step_s for ranked in alone.plans]
         found = [every.best_by_stack[framework].estimate.step_s] if framework in every.best_by_stack else []
         assert found == pytest.approx(expected, rel=1e-12)  # one sum in another order

@@ -159,7 +159,7 @@ def test_experts_of_a_trillion_parameters() -> None:
 
 def test_70b_on_64_h100() -> None:
     """One GPU holds a fourteenth of 16 bytes x 70.55e9; the best of a small space fits, and tp stays inside a node."""
-    answer, _ = mw.plan("llama-3.1-70b", cluster="h100-sxm", gpus=64, seq=8192, batch=512, constraints=["cp=1", "recompute=none"])
+    answer = mw.plan("llama-3.1-70b", cluster="h100-sxm", gpus=64, seq=8192, batch=512, constraints=["cp=1", "recompute=none"])
     best = answer.plans[0].estimate
     assert "16 bytes x 70.6B parameters" in answer.decisions[0].reason
     assert best.fits

@@ -25,7 +25,8 @@ def report_mistakes(mistakes: Iterable[Mistake], as_json: bool) -> None:
 def usage_mistake(error: click.UsageError, ctx: click.Context | None = None) -> Mistake:
     """What click found wrong, in our form; ``ctx`` is for the errors that click leaves without one."""
     ctx = error.ctx or ctx
-    where = f"see `{ctx.command_path} --help`" if ctx else ""
+    manual = f"`{ctx.command_path} --help`" if ctx else "`meshwright --help`"
+    where, legal = f"see {manual}", f"what {manual} lists"
     if isinstance(error, click.exceptions.NoSuchCommand):
         commands = _commands(ctx)
         hint = did_you_mean(error.command_name, commands) or where
@@ -35,13 +36,13 @@ def usage_mistake(error: click.UsageError, ctx: click.Context | None = None) -> 
         hint = did_you_mean(error.option_name, options) or where
         return Mistake(COMMAND_LINE, error.option_name, None, ", ".join(options), hint, "is not an option")
     if isinstance(error, click.MissingParameter):
-        return Mistake(COMMAND_LINE, _name(error.param), None, _help(error.param), where, "is missing")
+        return Mistake(COMMAND_LINE, _name(error.param), None, _help(error.param) or legal, where, "is missing")
     if isinstance(error, click.BadParameter):
-        return Mistake(COMMAND_LINE, _name(error.param), None, "", where, f"is not legal: {error.message}")
+        return Mistake(COMMAND_LINE, _name(error.param), None, legal, where, f"is not legal: {error.message}")
     if isinstance(error, click.BadOptionUsage):
-        return Mistake(COMMAND_LINE, error.option_name, None, "", where, f"is used wrongly: {error.message}")
+        return Mistake(COMMAND_LINE, error.option_name, None, legal, where, f"is used wrongly: {error.message}")
     name = (ctx.info_name if ctx else None) or "meshwright"
-    return Mistake(COMMAND_LINE, name, None, "", where, f"is used wrongly: {error.message}")
+    return Mistake(COMMAND_LINE, name, None, legal, where, f"is used wrongly: {error.message}")
 
 
 def _commands(ctx: click.Context | None) -> list[str]:

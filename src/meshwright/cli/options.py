@@ -77,7 +77,7 @@ class Count(click.ParamType[int | None]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         if re.fullmatch(r"[0-9]{1,9}", str(value)) and 1 <= int(value) <= MAX_COUNT:
             return int(value)
-        note(ctx, param, value, "a whole number from 1 to 10^8")
+        note(ctx, param, value, "a whole number from 1 to 10^8", "digits alone: 8192, not 8k or 8e3")
         return None
 
 
@@ -89,7 +89,7 @@ class Index(click.ParamType[int | None]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         if re.fullmatch(r"[0-9]{1,9}", str(value)) and int(value) <= MAX_COUNT:
             return int(value)
-        note(ctx, param, value, "a whole number from 0 to 10^8")
+        note(ctx, param, value, "a whole number from 0 to 10^8", "digits alone, counted from 0")
         return None
 
 
@@ -105,7 +105,7 @@ class Tokens(click.ParamType[int | None]):
             tokens = 0
         if 1 <= tokens <= MAX_TOKENS:
             return tokens
-        note(ctx, param, value, "a number from 1 to 10^15, with K, M, B or T if you like: 15T, 300B")
+        note(ctx, param, value, "a number from 1 to 10^15, with K, M, B or T if you like: 15T, 300B", "tokens of the whole run")
         return None
 
 
@@ -119,7 +119,7 @@ class Fraction(click.ParamType[float | None]):
         text = str(value)
         if re.fullmatch(r"[0-9]{0,3}(\.[0-9]{0,12})?", text) and any(map(str.isdigit, text)) and 0 < float(text) <= 1:
             return float(text)
-        note(ctx, param, value, "a number above 0 and up to 1, e.g. 0.92")
+        note(ctx, param, value, "a number above 0 and up to 1, e.g. 0.92", "a fraction, not percent")
         return None
 
 
@@ -133,7 +133,7 @@ class OneOf(click.ParamType[str | None]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
         if value in self.names:
             return str(value)
-        note(ctx, param, value, ", ".join(self.names), did_you_mean(str(value), self.names))
+        note(ctx, param, value, ", ".join(self.names), did_you_mean(str(value), self.names) or "names are lower case")
         return None
 
 

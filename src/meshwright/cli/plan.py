@@ -34,11 +34,12 @@ def plan(
     from meshwright.render.plan import plan_text
     from meshwright.units import format_count
 
-    answer, resolved = api.plan(
+    answer = api.plan(
         job.subject, cluster=job.cluster, gpus=job.gpus, seq=job.seq, batch=job.batch, precision=job.precision, stack=job.stack,
         memory_fraction=job.memory_fraction, constraints=constraints, top=top, tokens=tokens, vocab_pad=vocab_pad,
         progress=_progress(), source=COMMAND_LINE,
     )  # fmt: skip
+    resolved = answer.inputs
     workload = resolved.workload
     assert workload is not None and resolved.cluster is not None
     title = (

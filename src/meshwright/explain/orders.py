@@ -22,7 +22,7 @@ from meshwright.spec.rules import check
 from meshwright.spec.rules.rule import kv_heads
 from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Training
-from meshwright.step_time import step_parts
+from meshwright.timeline.step import simulate_step
 
 SHOWN_AXES = ("tp", "cp", "ep", "etp", "dp_shard", "dp_replicate", "pp")
 
@@ -33,7 +33,7 @@ class OrderRow:
 
     Attributes:
         order: innermost first; same: other orders that put every rank into the same groups.
-        step_s: of a step, in closed form. parts: its exposed seconds, as ``estimate`` names them.
+        step_s: of a step, as ``estimate`` has it. parts: its exposed seconds, by ``estimate``'s names.
         tiers: of each axis in use, the outermost tier that its groups span.
     """
 
@@ -121,7 +121,7 @@ def _shape(model: Model, layout: Layout) -> tuple[tuple[Leg, ...], ...]:
 
 
 def _row(numbers: Priced, names: list[str]) -> OrderRow:
-    parts, _ = step_parts(numbers)
+    parts = simulate_step(numbers).parts
     layout = numbers.ledger.layout
     used = [
         axis for axis in SHOWN_AXES if getattr(layout, axis) > 1 and (numbers.ledger.model.moe is not None or axis not in ("ep", "etp"))

@@ -175,8 +175,9 @@ def _tensor_sum(unit: Unit, s: Sizes) -> list[Row]:
 
 
 def _kv_copies(unit: Unit, s: Sizes) -> list[Row]:
+    """Under zero=3 inside the backward, in the dtype that it computes in; else out of the accumulated gradients."""
     w = Writer(s)
-    dtype = s.precision.reduce
+    dtype = s.precision.gathered if s.layout.zero == 3 else s.precision.reduce
     if not isinstance(unit.kv_numel, int) or unit.kv_numel:
         tensor = s.tensor("P", dtype=dtype)
         w.collective("reduce", f"{unit.name}.{names.QKV}", "all_reduce", "kv", s.kv_copies, unit.kv_numel * int(DTYPE_BYTES[dtype]),

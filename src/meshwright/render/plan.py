@@ -22,7 +22,7 @@ def _row(number: str, ranked: Ranked) -> list[str]:
     each = ranked.estimate
     spread = f"{format_seconds(each.step_s_low)} - {format_seconds(each.step_s_high)}"
     return [
-        number, str(each.layout), format_seconds(each.step_s), spread, f"{100 * each.mfu:.1f} %",
+        number, str(each.layout), format_seconds(each.step_s), spread, f"{100 * each.mfu:.1f}%",
         format_memory(each.memory_bytes), " ".join(ranked.runs_on),
     ]  # fmt: skip
 

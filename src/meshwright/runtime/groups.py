@@ -19,7 +19,8 @@ from meshwright.mesh import Mesh
 from meshwright.recording.events import Group
 
 TRAINING_AXES = (
-    "tp", "cp", "ring", "ulysses", "kv", "dp_shard", "dp_replicate", "fsdp", "dp_cp", "dp_cp_tp", "ep", "etp", "edp", "edp_replicate", "pp", "world",
+    "tp", "cp", "ring", "ulysses", "kv", "dp_shard", "dp_replicate", "fsdp", "dp_cp", "dp_cp_tp", "ep", "etp", "edp", "edp_replicate",
+    "pp", "world",
 )  # fmt: skip
 """Every axis that a training step may send over (DESIGN section 4.1); names of meshwright.mesh."""
 

@@ -66,7 +66,8 @@ class RankResult:
     """What one rank brings back.
 
     Attributes:
-        losses: of each step, this rank's summand: over all ranks they sum to the job's. gradient_norms: of the whole model, before clipping.
+        losses: of each step, this rank's summand: over all ranks they sum to the job's.
+        gradient_norms: of the whole model, before clipping.
         gradients: for each step, by parameter, before clipping. weights: the optimizer's, after the last step.
         events: everything that this rank recorded, in order. Scope: steps count from 0.
         saved_bytes: for each block ("embedding", "layers.0", "head", "mtp", ...) the bytes that its forward left for its backward in the
@@ -117,8 +118,8 @@ def run_reference(job: ProofJob) -> Whole:
 def run_proof_rank(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
     """The job on one rank of a process group of the layout's size (launch.run_ranks); ``seed`` is the reference's.
 
-    experts: the reference's, to be taken instead of this rank's own choice; empty for its own. In float64 every choice is clear. A rounding of
-    float32 or bf16 turns some over, and with them who sends what to whom.
+    experts: the reference's, to be taken instead of this rank's own choice; empty for its own. In float64 every choice is clear.
+    A rounding of float32 or bf16 turns some over, and with them who sends what to whom.
 
     Only the steps are recorded, not the making of groups and weights.
     """

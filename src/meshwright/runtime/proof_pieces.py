@@ -1,7 +1,7 @@
 """From the pieces that the ranks hold back to whole parameters.
 
-Which entries a rank holds is found out by cutting the entries' own numbers as the parameter itself was cut; so there is no second description of
-any cut, and a cut that lost or doubled a row would show.
+Which entries a rank holds is found out by cutting the entries' own numbers as the parameter itself was cut; so there is no second
+description of any cut, and a cut that lost or doubled a row would show.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from meshwright.recording.events import Event, Group, Header
@@ -79,6 +80,8 @@ class Recorder(TorchDispatchMode):
         self._unfinished: dict[int, Event] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # DTensor takes the operator apart; what it sends for it comes back here
         read = READERS.get(func._schema.name)
         if read is None:
             result = func(*args, **(kwargs or {}))

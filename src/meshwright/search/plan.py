@@ -18,7 +18,7 @@ from meshwright.search.evaluate import Found, Question
 from meshwright.search.finalists import Finalists, Gap, final_round, price, simulated_front
 from meshwright.search.parallel import evaluate_all
 from meshwright.search.rank import Candidate, Ranking
-from meshwright.search.runs_on import FRAMEWORKS, expressible, runs_on
+from meshwright.search.runs_on import FRAMEWORKS, expressible, runnable, runnable_schedules, runs_on
 from meshwright.search.space import Column, Space
 from meshwright.search.why import Decision, in_words
 from meshwright.spec.cluster import Cluster
@@ -48,6 +48,14 @@ class Ranked:
     why: str
     near_tie: bool
     closed_form_step_s: float | None = None
+
+    @property
+    def layout(self) -> Layout:
+        return self.estimate.layout
+
+    @property
+    def step_s(self) -> float:
+        return self.estimate.step_s
 
     def as_json(self) -> dict[str, Any]:
         """The keys of DESIGN section 7, and what the estimate has beside them."""
@@ -102,6 +110,7 @@ class PlanAnswer:
     gap: Gap | None = None
     gpus: int = 0
     assumed: list[str] = field(default_factory=list)
+    inputs: Any = None
 
     def as_json(self) -> dict[str, Any]:
         """The keys of DESIGN section 7."""
@@ -126,6 +135,8 @@ def plan(
 ) -> PlanAnswer:  # fmt: skip
     """Search every legal layout of a model on a number of GPUs.
 
+    All of them are priced; those that no framework can run (runs_on.py) are not shown, unless a constraint names the schedule.
+
     Args:
         stack: price as this stack runs, and only what its framework can express; None for all, priced as DEFAULT_STACK.
         constraints: e.g. ``["tp<=8", "pp=1"]`` (search/constraints.py). top: plans to return.
@@ -135,6 +146,7 @@ def plan(
         InputError: a constraint that is not of the form.
     """
     started = time.perf_counter()
+    constraints = tuple(constraints)
     wanted = _wanted(model, parse_constraints(constraints), stack)
     question = Question(Space(model, workload, gpus, vocab_pad), cluster, STACKS[stack or DEFAULT_STACK], memory_fraction, wanted)
     found = evaluate_all(question, progress)
@@ -143,7 +155,7 @@ def plan(
     if not found.segments:
         nearest = _nearest(question, found)
         return PlanAnswer([], {}, [], [], found.enumerated, found.evaluated, 0, time.perf_counter() - started, nearest=nearest, gpus=gpus)
-    ranking = Ranking(found)
+    ranking = _ranking(question, found, " ".join(constraints))
     finalists, decisions = final_round(question, ranking, top)
     priced = finalists.ordered()[:top]
     why = in_words(decisions, priced[0].step_s)
@@ -154,6 +166,27 @@ def plan(
         plans, by_stack, front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
         run=_run(tokens, workload, priced[0], gpus), gap=finalists.largest_gap, gpus=gpus, assumed=priced[0].assumed,
     )  # fmt: skip
+
+
+def _ranking(question: Question, found: Found, constraints: str) -> Ranking:
+    """Of what fits, what can be run and makes sense; all of it where the user asks for it, or where nothing else is left.
+
+    Left out: schedules that no framework has; and selective recomputation beside flash attention, which keeps no scores
+    that could be dropped: it costs the core once more and saves nothing.
+    """
+    everything = Ranking(found.segments)
+    model = question.space.model
+    schedules = runnable_schedules(model)
+    useless = "selective" if question.stack.attention_kernel != "none" and "recompute" not in constraints else ""
+    if "schedule" in constraints:
+        return everything
+    segments = [
+        segment
+        for segment in found.segments
+        if (segment.column.pp == 1 or segment.column.schedule in schedules) and segment.column.recompute != useless
+    ]
+    ranking = Ranking(segments, partial(runnable, model=model))
+    return ranking if segments and ranking.best() is not None else everything
 
 
 def _wanted(model: Model, constraint: Condition, stack: str | None) -> Condition:
@@ -231,7 +264,10 @@ def _nothing_legal(question: Question) -> MeshwrightError:
         check(space.model, space.workload, Layout(dp_shard=space.gpus), question.cluster, space.gpus, file="command line")
     except InputError as error:
         return error
-    return NoAnswer("No legal layout is what --constraint and --stack ask for.", {"plans": [], "nearest": None})
+    return NoAnswer(
+        "No legal layout is what --constraint (or --stack) asks for. `meshwright estimate` with such a layout says which rule refuses it.",
+        {"plans": [], "nearest": None},
+    )
 
 
 def _nearest(question: Question, found: Found) -> Nearest | None:
@@ -244,11 +280,10 @@ def _nearest(question: Question, found: Found) -> Nearest | None:
     hints = [f"a device with {(peak + device.reserved_bytes) / question.memory_fraction / 2**30:.0f} GiB"]
     for factor in (2, 4, 8, 16, 32):
         gpus = question.space.gpus * factor
-        if question.space.workload.batch % factor == 0 or gpus <= question.space.workload.batch:
-            more = evaluate_all(replace(question, space=replace(question.space, gpus=gpus)))
-            if more.segments:
-                best = Ranking(more).best()
-                assert best is not None
-                hints.insert(0, f"{gpus} GPUs: {best.layout}")
-                break
+        more = evaluate_all(replace(question, space=replace(question.space, gpus=gpus)))
+        if more.segments:
+            best = Ranking(more.segments).best()
+            assert best is not None
+            hints.insert(0, f"{gpus} GPUs: {best.layout}")
+            break
     return Nearest(column.layout(index), int(peak), allowed, hints)

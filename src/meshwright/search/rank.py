@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.search.evaluate import Found, Segment
+from meshwright.search.evaluate import Segment
 from meshwright.search.space import Column
 from meshwright.spec.layout import Layout
 
@@ -34,13 +34,18 @@ Row = tuple[float, float, Segment, int]
 
 
 class Ranking:
-    """Everything that fits, fastest segment first."""
+    """Everything that fits, fastest segment first.
 
-    def __init__(self, found: Found) -> None:
-        fastest = np.array([segment.step_s.min() for segment in found.segments])
+    Args:
+        segments: what fits. only: a mask over a column that holds for every answer but the front's.
+    """
+
+    def __init__(self, segments: list[Segment], only: Callable[[Column], Any] | None = None) -> None:
+        fastest = np.array([segment.step_s.min() for segment in segments])
         self._order = np.argsort(fastest, kind="stable")
         self._fastest = fastest
-        self._segments = found.segments
+        self._segments = segments
+        self._only = only
 
     def _visit(self) -> Iterator[tuple[float, Segment]]:
         for index in self._order:
@@ -82,8 +87,10 @@ class Ranking:
         self, segment: Segment, count: int, where: Callable[[Column], Any] | None
     ) -> list[Row]:  # fmt: skip
         step_s = segment.step_s
-        if where is not None:
-            mask = where(segment.column)
+        for condition in (self._only, where):
+            if condition is None:
+                continue
+            mask = condition(segment.column)
             if isinstance(mask, np.ndarray):
                 step_s = np.where(mask[segment.index], step_s, np.inf)
             elif not mask:

@@ -1,7 +1,7 @@
 """Which frameworks can express a layout: a table of what each one's parallelism cannot do, with the source of each line.
 
-It says that the framework can be configured to cut the model this way, not that it ships the model. ``meshwright`` has
-no line: its runtime runs every layout that the rules (spec/rules/) accept.
+It says that the framework can be configured to cut the model this way, not that it ships the model. ``meshwright`` is this
+project's own runtime, which runs what the rules (spec/rules/) accept, but for the lines below.
 
 Conditions take one layout or arrays of degrees, like the rules. Sources were read at these commits of August 2026:
 Megatron-LM d98e8a64, torchtitan b5bcd76c, DeepSpeed edaa7221; PyTorch is 2.13.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from meshwright.spec.layout import DEFAULT_ORDER, Layout
+from meshwright.spec.layout import DEFAULT_ORDER, SCHEDULES, TWO_CHUNK_SCHEDULES, Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules.rule import Bools, implies, kv_heads
 
@@ -54,6 +54,24 @@ def expressible(framework: str, layout: Layout, model: Model) -> Bools:
 
 def _any(mask: Bools) -> bool:
     return mask if isinstance(mask, bool) else bool(mask.any())
+
+
+def runnable(layout: Layout, model: Model) -> Bools:
+    """Whether any framework can express the layout."""
+    mask: Bools = False
+    for framework in FRAMEWORKS:
+        mask = mask | expressible(framework, layout, model)
+    return mask
+
+
+def runnable_schedules(model: Model) -> frozenset[str]:
+    """The pipeline schedules that some framework has."""
+    found = set()
+    for schedule in SCHEDULES:
+        v = 2 if schedule in ("interleaved", *TWO_CHUNK_SCHEDULES) else 1
+        if runnable(Layout(pp=2, schedule=schedule, virtual_stages=v), model):
+            found.add(schedule)
+    return frozenset(found)
 
 
 def obstacles(framework: str, layout: Layout, model: Model) -> tuple[Limit, ...]:
@@ -230,6 +248,10 @@ LIMITS = (
     Limit(
         framework="deepspeed", key="order", allows=_order(DEFAULT_ORDER), legal=DEFAULT_ORDER,
         source="axes pipe, data, model from the outside: PipeModelDataParallelTopology, deepspeed/runtime/pipe/topology.py",
+    ),
+    Limit(
+        framework="meshwright", key="pp", allows=lambda layout, model: layout.pp == 1, legal="1",
+        source="the runtime has no executor of pipeline schedules yet (src/meshwright/runtime/)",
     ),
     Limit(
         framework="fsdp", key="tp",

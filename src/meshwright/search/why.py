@@ -12,7 +12,7 @@ from meshwright.search.evaluate import Question
 from meshwright.search.rank import Candidate, Ranking
 from meshwright.spec.parameters import parameter_count
 from meshwright.spec.workload import PRECISIONS
-from meshwright.units import DTYPE_BYTES, format_memory, format_rate, format_seconds
+from meshwright.units import DTYPE_BYTES, format_count, format_memory, format_rate, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,20 @@ class Decision:
 
 def _cost(other: Candidate | None, step_s: float) -> str:
     if other is None:
-        return "; nothing else fits"
+        return "; no alternative that was asked for fits"
     slower = other.step_s / step_s - 1.0
     if abs(slower) < 0.001:
         return f"; a tie with {other.layout}"
-    return f"; otherwise at best {format_seconds(other.step_s)} (+{100 * slower:.1f} %): {other.layout}"
+    return f"; otherwise at best {format_seconds(other.step_s)} ({100 * slower:+.1f}%): {other.layout}"
 
 
 def explain_choice(question: Question, ranking: Ranking, winner: Estimate) -> list[Decision]:
     """The decisions behind the fastest layout."""
     layout = winner.layout
-    decisions = [_one_gpu(question), _first_tier(question)]
-    decisions.append(_tensor(ranking, winner))
+    decisions = [_one_gpu(question)]
+    if question.space.gpus == 1:
+        return [*decisions, _recompute(question, ranking, winner)]
+    decisions += [_first_tier(question), _tensor(ranking, winner)]
     if layout.tp > 1:
         decisions.append(_sequence(ranking, winner))
     decisions.append(_across(ranking, winner))
@@ -67,21 +69,20 @@ def _one_gpu(question: Question) -> Decision:
     need = parameter_count(model) * per_parameter
     holds = need <= question.memory_fraction * device.memory_bytes
     reason = (
-        f"weights, gradients and Adam state are {per_parameter} bytes x {parameter_count(model) / 1e9:.1f}B parameters = "
+        f"weights, gradients and Adam state are {per_parameter} bytes x {format_count(parameter_count(model))} parameters = "
         f"{format_memory(need)}; one {device.name} has {format_memory(device.memory_bytes)}"
     )
     return Decision("one GPU", "one GPU holds the state" if holds else "one GPU cannot hold it", reason, given=True)
 
 
 def _first_tier(question: Question) -> Decision:
-    tiers = question.cluster.tiers
+    tiers, gpus = question.cluster.tiers, question.space.gpus
     inner, outer = tiers[0], tiers[min(1, len(tiers) - 1)]
-    ratio = inner.loaded_bandwidth_bytes_per_s / outer.loaded_bandwidth_bytes_per_s
     choice = f"{inner.name} joins {inner.size} GPUs" if inner.size else f"one tier, {inner.name}"
-    reason = (
-        f"{format_rate(inner.bandwidth_bytes_per_s)} per direction and GPU inside, {format_rate(outer.bandwidth_bytes_per_s)} beyond: "
-        f"the same bytes take {ratio:.2g} times as long across nodes"
-    )
+    rates = [tier.loaded_bandwidth_bytes_per_s for tier in (inner, outer)]
+    reason = f"{format_rate(rates[0])} per direction and GPU when all send"
+    if inner.size is not None and gpus > inner.size:
+        reason += f", {format_rate(rates[1])} beyond: a GPU's bytes take {rates[0] / rates[1]:.2g} times as long across nodes"
     return Decision("first tier", choice, reason, given=True)
 
 
@@ -104,7 +105,7 @@ def _across(ranking: Ranking, winner: Estimate) -> Decision:
     """Pipeline stages or more data parallelism for the GPUs beyond tp x cp."""
     layout = winner.layout
     if layout.pp > 1:
-        reason = f"{layout.schedule} waits {_share(winner, 'bubble_s')} of the step and sends {_share(winner, 'pp_s')}"
+        reason = f"stages wait {_share(winner, 'bubble_s')} of the step and send {_share(winner, 'pp_s')}"
         other = ranking.best(lambda column: column.pp == 1)
         return Decision("pp", f"pp={layout.pp} {layout.schedule}", reason, other)
     reason = f"data parallelism exposes {_share(winner, 'dp_s')} of the step"
@@ -120,15 +121,17 @@ def _experts(ranking: Ranking, winner: Estimate) -> Decision:
 def _context(question: Question, ranking: Ranking, winner: Estimate) -> Decision:
     layout, seq = winner.layout, question.space.workload.seq
     if layout.cp == 1:
-        return Decision("cp", "no context parallelism", f"{seq} tokens fit without cutting", ranking.best(lambda column: column.cp > 1))
-    reason = f"{layout.cp_kind} exposes {_share(winner, 'cp_s')} of the step; each rank keeps {seq // layout.cp} tokens"
+        return Decision("cp", "no context parallelism", f"{seq:,} tokens fit without cutting", ranking.best(lambda column: column.cp > 1))
+    reason = f"{layout.cp_kind} exposes {_share(winner, 'cp_s')} of the step; each rank keeps {seq // layout.cp:,} tokens"
     return Decision("cp", f"cp={layout.cp} {layout.cp_kind}", reason, ranking.best(lambda column: column.cp == 1))
 
 
 def _sharding(ranking: Ranking, winner: Estimate) -> Decision:
     layout = winner.layout
     name = f"zero={layout.zero}" + (f":{layout.zero_variant}" if layout.zero_variant else "")
-    reason = f"state over {layout.dp_shard * layout.cp} ranks, {_share(winner, 'dp_s')} of the step exposed"
+    ranks = layout.dp_shard * layout.cp
+    where = f"state is cut over {ranks} ranks" if layout.zero and ranks > 1 else "state is whole on every rank"
+    reason = f"{where}, {_share(winner, 'dp_s')} of the step is exposed"
     other = ranking.best(lambda column: (column.zero, column.zero_variant) != (layout.zero, layout.zero_variant))
     return Decision("zero", f"{name} dp={layout.dp_replicate}x{layout.dp_shard}", reason, other)
 
@@ -144,7 +147,7 @@ def _recompute(question: Question, ranking: Ranking, winner: Estimate) -> Decisi
 
 
 def _share(winner: Estimate, part: str) -> str:
-    return f"{100 * winner.parts[part] / winner.step_s:.1f} %"
+    return f"{100 * winner.parts[part] / winner.step_s:.1f}%"
 
 
 def in_words(decisions: list[Decision], step_s: float) -> str:

@@ -179,6 +179,24 @@ KEYS = (
 )  # fmt: skip
 """The words of a layout's text."""
 
+HINTS = {
+    "tp": "tp=8 cuts each layer over 8 ranks",
+    "sp": "the word alone turns it on, with tp",
+    "vocab": "on wherever tp is; vocab=off turns it off",
+    "vocab_pad": "vocab_pad=128 is Megatron's",
+    "cp": "cp=2 or cp=2:ulysses cuts the sequence over 2 ranks",
+    "pp": "pp=4 or pp=4:interleaved*2 cuts the layers over 4 stages",
+    "stages": "one number of decoder layers for each stage, in model order",
+    "ep": "ep=8 places the experts over 8 ranks",
+    "etp": "leave it out: it is tp",
+    "dp": "dp=8, or dp=2x4 for 2 replicas of 4 shards",
+    "zero": "zero=3 is FSDP",
+    "mb": "mb=1: sequences per micro-batch",
+    "recompute": "recompute=full=4: the first 4 layers of each chunk",
+    "order": "order=tp-cp-ep-dp-pp is the default",
+}
+"""What a key may look like, for mistakes in its value."""
+
 
 def _read_words(text: str, mistakes: Mistakes) -> dict[str, object]:
     words = text.split()
@@ -190,11 +208,13 @@ def _read_words(text: str, mistakes: Mistakes) -> dict[str, object]:
     for word in words:
         key, _, value = word.partition("=")
         if key in seen:
-            mistakes.add(key, value, "each key once", problem="is given twice")
+            mistakes.add(key, value, "each key once", "take one of the two out", "is given twice")
         elif key not in KEYS:
             mistakes.add(key, value or None, " ".join(KEYS), _did_you_mean(key), "is not a key of a layout")
         else:
-            _READERS[key](key, value, values, mistakes)
+            read = Mistakes(mistakes.file)
+            _READERS[key](key, value, values, read)
+            mistakes.found += [replace(mistake, value=value or None, hint=mistake.hint or HINTS[key]) for mistake in read.found]
         seen.add(key)
     return values
 
@@ -211,8 +231,8 @@ def _did_you_mean(key: str) -> str:
     }  # fmt: skip
     if key in known:
         return f"did you mean `{known[key]}`?"
-    near = get_close_matches(key, KEYS, n=1)
-    return f"did you mean `{near[0]}`?" if near else ""
+    near = get_close_matches(key.lower()[:100], KEYS, n=1)
+    return f"did you mean `{near[0]}`?" if near else "`meshwright explain --help` has an example"
 
 
 def _degree(key: str, text: str, mistakes: Mistakes, lowest: int = 1) -> int | None:

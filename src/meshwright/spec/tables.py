@@ -202,7 +202,7 @@ class Table:
         """Note every key that nobody asked for as unknown; ``hints`` has words for likely slips."""
         known = list(self._known)
         for key in self.unread():
-            hint = (hints or {}).get(key) or did_you_mean(key, known)
+            hint = (hints or {}).get(key) or did_you_mean(key, known) or "take it out"
             self.note(key, "the keys " + " ".join(known), hint, "is not a known key")
 
     def _read(
@@ -218,7 +218,7 @@ class Table:
         if key not in self:
             if default is not REQUIRED:
                 return default
-            self.note(key, legal, problem="is missing")
+            self.note(key, legal, hint(None), "is missing")
             return stand_in
         value = self.values[key]
         result = convert(value)

@@ -1,9 +1,11 @@
 """Every hard rule refuses a layout that only it forbids, and accepts its neighbour."""
 
 from dataclasses import replace
+from itertools import permutations, product
 
 import pytest
 
+from meshwright.mesh import Mesh, fold_is_regular
 from meshwright.schedule.build import schedule_mistakes
 from meshwright.spec.layout import SCHEDULES, TWO_CHUNK_SCHEDULES, Layout, parse_layout
 from meshwright.spec.rules import RULES, Case, check, legal
@@ -144,3 +146,15 @@ def test_schedules_are_refused_for_the_reasons_of_the_schedule_itself(schedule):
         for m in range(1, 16):
             layout = Layout(pp=p, schedule=schedule, virtual_stages=v)
             assert (broken(case(model, layout, batch=m)) == set()) == (schedule_mistakes(schedule, p, v, m) == []), (p, m)
+
+
+@pytest.mark.parametrize("order", ["-".join(order) for order in permutations(("tp", "cp", "ep", "dp", "pp"))])
+def test_without_sp_the_etp_groups_are_the_tp_groups(order):
+    """The rule's arithmetic against the groups themselves, on every order."""
+    for tp, cp, dp_shard, ep in product((2, 4), (1, 2), (1, 2, 4), (1, 2, 4)):
+        layout = Layout(tp=tp, cp=cp, dp_shard=dp_shard, dp_replicate=2, ep=ep, order=order)
+        if layout.fold % (ep * tp) or not fold_is_regular(layout):
+            continue
+        mesh = Mesh(layout)
+        same = all(sorted(mesh.group_of(rank, "tp")) == sorted(mesh.group_of(rank, "etp")) for rank in range(mesh.world_size))
+        assert same != ("etp-order" in broken(case(QWEN_MOE, layout))), str(layout)

@@ -181,7 +181,8 @@ def _scores(q: Tensor, k: Tensor, queries: Positions, keys: Positions, rules: Ru
         scores.masked_fill_(~seen, -math.inf)
     if rules.drop is None:
         return scores, None
-    return scores, rules.drop(queries.tensor, keys.tensor, torch.arange(rules.first_head, rules.first_head + q.shape[2]))
+    factors = rules.drop(queries.tensor, keys.tensor, torch.arange(rules.first_head, rules.first_head + q.shape[2]))
+    return scores, factors.to(scores.dtype)
 
 
 def _by_head(kv: Tensor, heads: int, dtype: torch.dtype) -> Tensor:

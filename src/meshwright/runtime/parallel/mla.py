@@ -1,7 +1,8 @@
 """Latent attention's projections (DeepSeek-V2, arXiv 2405.04434, section 2.1) over tp.
 
-The down projections are held whole and work on the tokens of the rank's stream. Their latents, Cq of the query and Ckv = kv latent + rotary key,
-enter the column-parallel up projections as one tensor of width C = Cq + Ckv; without a query latent Cq = D, the stream itself.
+The down projections are held whole and work on the tokens of the rank's stream. Their latents, Cq of the query and Ckv = kv latent +
+rotary key, enter the column-parallel up projections as one tensor of width C = Cq + Ckv; without a query latent Cq = D, the stream
+itself.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def unit_parameters(model: Model, index: int) -> Sequence[Parameter]:
 
 
 def root_parameters(model: Model, plan: ChunkPlan) -> Sequence[Parameter]:
-    """Embedding and head, as far as the chunk has them. A head that is tied, or multi-token prediction, needs the table at the last chunk too."""
+    """Embedding and head, as far as the chunk has them. A tied head and multi-token prediction need the table at the last chunk too."""
     found: tuple[Parameter, ...] = embedding_parameters(model) if plan.first else ()
     if plan.last:
         found += head_parameters(model)

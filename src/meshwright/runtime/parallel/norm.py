@@ -39,7 +39,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 class _LayerNorm(torch.autograd.Function):
-    """y = w n + b with n = r (x - mean), r = 1 / sqrt(variance + eps): dx = r (g - mean(g) - n mean(g n)) with g = w dy (arXiv 1607.06450)."""
+    """y = w n + b with n = r (x - mean), r = 1 / sqrt(variance + eps): dx = r (g - mean(g) - n mean(g n)) with g = w dy (arXiv 1607.06450).
+
+    One rounding at the end, as torch's own, which keeps its statistics in bf16 on CPU.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -47,20 +50,20 @@ class _LayerNorm(torch.autograd.Function):
         variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
         scale = torch.rsqrt(variance + eps)
         ctx.save_for_backward(x, weight, mean, scale)
-        return weight * ((wide - mean) * scale).to(x.dtype) + bias
+        return ((wide - mean) * scale * widened(weight) + widened(bias)).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x, weight, mean, scale = ctx.saved_tensors
-        normed = (widened(x) - mean) * scale
-        grad_weight = (grad * normed.to(x.dtype)).flatten(0, -2).sum(0)
-        of_normed = widened(grad * weight)
-        grad_x = scale * (of_normed - of_normed.mean(-1, keepdim=True) - normed * (of_normed * normed).mean(-1, keepdim=True))
-        return grad_x.to(x.dtype), grad_weight, grad.flatten(0, -2).sum(0), None
+        normed, wide = (widened(x) - mean) * scale, widened(grad)
+        of_normed = wide * widened(weight)
+        along = of_normed.mean(-1, keepdim=True) + normed * (of_normed * normed).mean(-1, keepdim=True)
+        grad_weight, grad_bias = (part.flatten(0, -2).sum(0).to(weight.dtype) for part in (wide * normed, wide))
+        return (scale * (of_normed - along)).to(x.dtype), grad_weight, grad_bias, None
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """Over the last dim; weight, bias [its size]. Keeps x and two of [..., 1] in float32 at least; torch's own keeps them in bf16 on CPU."""
+    """Over the last dim; weight, bias [its size]. Keeps x and two of [..., 1] in float32 at least."""
     result: Tensor = _LayerNorm.apply(x, weight, bias, eps)
     return result
 

@@ -76,6 +76,7 @@ RULES = (
         holds=cluster_has_gpus,
         problem=lambda case: f"ranks are more than the cluster {case.cluster.name if case.cluster else ''} has",
         legal=lambda case: f"up to {case.cluster.num_gpus if case.cluster else None}",
+        hint=lambda case: "smaller degrees, or a cluster whose file says a larger num_gpus",
         value=lambda case: case.layout.world_size,
     ),
     Rule(

@@ -95,6 +95,7 @@ RULES = (
         key="ep",
         holds=ep_divides_experts,
         problem=lambda case: f"does not divide num_experts = {case.num_experts} of {case.model.name}",
+        hint=lambda case: "each ep rank holds the same number of experts",
     ),
     Rule(
         code="etp-ffn",

@@ -100,6 +100,7 @@ RULES = (
         holds=stages_count_is_chunks,
         problem=lambda case: f"has {len(case.layout.stages or ())} numbers for {case.chunks} chunks",
         legal=lambda case: f"{case.chunks} numbers (pp {case.layout.pp} x {case.layout.virtual_stages} chunks per rank)",
+        hint=lambda case: "one number of layers for each chunk, in model order",
     ),
     Rule(
         code="stages-sum",
@@ -115,6 +116,7 @@ RULES = (
         holds=stages_have_layers,
         problem=lambda case: "leaves a stage in the middle without layers",
         legal=lambda case: "1 or more; 0 only first (embedding alone) or last (head alone)",
+        hint=lambda case: "fewer stages, or layers from a neighbour",
     ),
     Rule(
         code="pp-one-stage",
@@ -136,6 +138,7 @@ RULES = (
         key="pp",
         holds=dualpipe_stages_pair,
         problem=lambda case: "is odd, and dualpipe pairs stage i with p-1-i",
+        hint=lambda case: "an even pp, or another schedule",
     ),
     Rule(
         code="pp-dualpipe-even-m",
@@ -158,6 +161,7 @@ RULES = (
         holds=recompute_within_chunk,
         problem=lambda case: f"asks for {case.layout.recompute_layers} layers of chunks that have fewer",
         legal=lambda case: f"full, or full=n with n up to {max(case.layout.stages or (case.model.num_layers // case.chunks,))}",
+        hint=lambda case: "recompute=full recomputes all layers",
         value=lambda case: f"{case.layout.recompute}={case.layout.recompute_layers}",
     ),
 )

@@ -61,7 +61,7 @@ def _layout_words(layout: Layout, file: str) -> Iterator[Mistake]:
 def _layout_agreement(layout: Layout, file: str) -> Iterator[Mistake]:
     """Keys that say parts of one thing: the context method and its ulysses part, the schedule and its chunks."""
     if layout.world_size > MOST:
-        yield Mistake(file, "gpus", layout.world_size, f"up to {MOST}", problem="ranks are more than anybody has")
+        yield Mistake(file, "gpus", layout.world_size, f"up to {MOST}", "smaller degrees", "ranks are more than anybody has")
     whole = {"ulysses": layout.cp, "usp": layout.ulysses}.get(layout.cp_kind, 1)
     if layout.ulysses != whole or layout.cp % layout.ulysses:
         words = {"ulysses": f"cp = {layout.cp}", "usp": f"a divisor of cp = {layout.cp}"}

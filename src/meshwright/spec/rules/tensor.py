@@ -75,12 +75,14 @@ RULES = (
         key="tp",
         holds=tp_divides_ffn,
         problem=lambda case: f"does not divide ffn_size = {case.model.ffn_size} of {case.model.name}",
+        hint=lambda case: "each rank takes the same number of the MLP's channels; cp or pp can take more ranks",
     ),
     Rule(
         code="tp-shared-ffn",
         key="tp",
         holds=tp_divides_shared_expert,
         problem=lambda case: f"does not divide shared_ffn_size = {case.shared_ffn_size} of {case.model.name}",
+        hint=lambda case: "the shared expert is cut over tp like a dense MLP",
     ),
     Rule(
         code="sp-needs-tp",

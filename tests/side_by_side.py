@@ -1,0 +1,127 @@
+"""The same steps of the same dense model, by our runtime and by torch's own FSDP2 and DTensor: a program of a rank for each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import loss_parallel
+
+from meshwright.mesh import Mesh
+from meshwright.recording.events import Event
+from meshwright.runtime.groups import make_groups
+from meshwright.runtime.initialise import initialised_weights
+from meshwright.runtime.proof_job import Piece, ProofJob
+from meshwright.runtime.proof_rank import as_array
+from meshwright.runtime.proof_steps import data_rank, global_batches
+from meshwright.runtime.recorder import Collected, Recorder
+from meshwright.runtime.reference.loss import IGNORE_INDEX
+from meshwright.runtime.reference.train import Recipe, precision_named
+from meshwright.runtime.scope import at
+from meshwright.runtime.train_step import MicroBatch, Training
+from torch_model import Transformer, load, packed_gradients, parallelise
+
+RECIPE = Recipe(clip_norm=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side's answer on one rank.
+
+    Attributes:
+        losses: by step; ours is this rank's summand of it. gradients: of the last step: whole tensors of torch's, pieces of ours.
+        events: of the last step. step_s: seconds of each step, between two barriers.
+    """
+
+    losses: tuple[float, ...]
+    gradients: dict[str, object]
+    events: tuple[Event, ...]
+    step_s: tuple[float, ...] = field(default=())
+
+
+def _timed(step_s: list[float]):
+    dist.barrier()
+    began = time.perf_counter()
+
+    def done() -> None:
+        dist.barrier()
+        step_s.append(time.perf_counter() - began)
+
+    return done
+
+
+def run_ours(job: ProofJob, seed: int, record: bool) -> Side:
+    """train_step.Training, as proofs run it. record: under the recorder, which takes time of its own."""
+    rank, layout = dist.get_rank(), job.layout
+    mesh = Mesh(layout, job.model.attention.num_kv_heads)
+    groups = make_groups(mesh, rank, 60.0)
+    training = Training(job.model, layout, groups, job.workload.seq, precision_named(job.precision), RECIPE, seed)
+    own = data_rank(layout, mesh.coordinates(rank))
+    losses, step_s, sink = [], [], Collected()
+    for step in range(job.steps):
+        batches = [MicroBatch(tokens=b.tokens, labels=b.labels) for i, b in enumerate(global_batches(job, step)) if i % layout.dp == own]
+        recorder = Recorder(sink, groups.recorded()) if record and step == job.steps - 1 else None
+        done = _timed(step_s)
+        with at(step=step):
+            if recorder is None:
+                result = training.step(batches)
+            else:
+                with recorder:
+                    result = training.step(batches)
+        done()
+        losses.append(float(result.loss))
+    pieces = {
+        share.name: Piece(first_row=share.first_row, values=as_array(gradient))
+        for (share, _), gradient in zip(training.shares(), result.gradients, strict=True)
+    }
+    return Side(losses=tuple(losses), gradients=pieces, events=tuple(sink.events), step_s=tuple(step_s))
+
+
+def run_torch(job: ProofJob, seed: int, record: bool) -> Side:
+    """torch's own tools, and the same loss: a sum over labels divided by the count of all of them."""
+    layout, dtype = job.layout, precision_named(job.precision).parameters
+    torch.set_default_dtype(dtype)
+    mesh = init_device_mesh("cpu", (layout.dp_shard, layout.tp), mesh_dim_names=("dp", "tp"))
+    network = Transformer(job.model, job.workload.seq)
+    load(network, initialised_weights(job.model, seed, dtype), job.model)
+    parallelise(network, layout, mesh)
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=RECIPE.learning_rate, betas=RECIPE.betas, eps=RECIPE.eps, weight_decay=RECIPE.weight_decay, foreach=False
+    )
+    own, losses, step_s, sink = mesh["dp"].get_local_rank(), [], [], Collected()
+    for step in range(job.steps):
+        batches = [batch for i, batch in enumerate(global_batches(job, step)) if i % layout.dp == own]
+        recorder = Recorder(sink) if record and step == job.steps - 1 else None
+        done = _timed(step_s)
+        if recorder is None:
+            loss = _torch_step(network, optimizer, batches, mesh, layout.tp)
+        else:
+            with recorder:
+                loss = _torch_step(network, optimizer, batches, mesh, layout.tp)
+        done()
+        losses.append(float(loss))
+    gradients = {name: as_array(gradient) for name, gradient in packed_gradients(network, job.model).items()}
+    return Side(losses=tuple(losses), gradients=gradients, events=tuple(sink.events), step_s=tuple(step_s))
+
+
+def _torch_step(network, optimizer, batches, mesh, tp: int) -> torch.Tensor:
+    optimizer.zero_grad()
+    count = torch.stack([(batch.labels != IGNORE_INDEX).sum() for batch in batches]).sum()
+    dist.all_reduce(count, group=mesh["dp"].get_group())
+    total = torch.zeros(())
+    for batch in batches:
+        logits, labels = network(batch.tokens).flatten(0, 1), batch.labels.flatten()
+        if tp > 1:
+            with loss_parallel():
+                loss = torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum") / count
+                loss.backward()
+            loss = loss.full_tensor()
+        else:
+            loss = torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum") / count
+            loss.backward()
+        total = total + loss.detach()
+    optimizer.step()
+    return total

@@ -35,7 +35,7 @@ def test_the_command_proves_a_plan_of_64_gpus(meshwright):
     assert "tp 8 -> 2" in values["scaled"]
 
 
-def killed_in_the_second_step(job, seed):
+def killed_in_the_second_step(job, *reference):
     """Rank 2 is killed between its steps, as by the kernel when memory runs out."""
     import torch.distributed as dist
 
@@ -51,7 +51,7 @@ def killed_in_the_second_step(job, seed):
         return right(self, batches)
 
     RankTraining.step = step
-    return run_proof_rank(job, seed)
+    return run_proof_rank(job, *reference)
 
 
 @pytest.mark.dist

@@ -23,9 +23,10 @@ from meshwright.mesh import Mesh
 from meshwright.prove.certificate import Certificate
 from meshwright.prove.program import ProofProgram, require_torch
 from meshwright.prove.question import Question, versions
+from meshwright.prove.recordings import recording_folder, recordings_in
 from meshwright.prove.saved import compare_saved
 from meshwright.recording.crosscheck import cross_check
-from meshwright.recording.read import read_recordings
+from meshwright.recording.read import Recording
 from meshwright.spec.layout import Layout
 from meshwright.spec.rules import check
 from meshwright.spec.rules.rule import kv_heads
@@ -52,9 +53,10 @@ def prove_dry(question: Question) -> Certificate:
     ledger = build(question.model, question.workload, question.layout, STACKS["meshwright"], precision)
     ranks = distinct_ranks(ledger)
     with tempfile.TemporaryDirectory(prefix="meshwright_dry_") as temporary:
+        recording = recording_folder(question, Path(temporary))
         began = time.monotonic()
-        answers = _run(question, ledger, ranks, Path(temporary))
-        return _judge(question, ledger, ranks, Path(temporary) / "recording", answers, time.monotonic() - began)
+        answers = _run(question, ledger, ranks, Path(temporary), recording)
+        return _judge(question, ledger, ranks, recordings_in(recording), answers, time.monotonic() - began)
 
 
 def distinct_ranks(ledger: Ledger) -> list[int]:
@@ -77,10 +79,10 @@ def even_load(ledger: Ledger) -> tuple[int, ...]:
     return tuple(share + (expert < more) for expert in range(moe.num_experts))
 
 
-def _run(question: Question, ledger: Ledger, ranks: Sequence[int], folder: Path) -> list[dict[str, Any]]:
+def _run(question: Question, ledger: Ledger, ranks: Sequence[int], folder: Path, recording: Path) -> list[dict[str, Any]]:
     request = {
         "model": question.model, "workload": question.workload, "layout": question.layout, "precision": ledger.precision.name,
-        "recording": str(folder / "recording"), "even_load": even_load(ledger), "plan_hash": question.plan_hash,
+        "recording": str(recording), "even_load": even_load(ledger), "plan_hash": question.plan_hash,
     }  # fmt: skip
 
     def run(number: int) -> dict[str, Any]:
@@ -107,7 +109,12 @@ def loads_of(ledger: Ledger) -> Any:
 
 
 def _judge(
-    question: Question, ledger: Ledger, ranks: Sequence[int], recording: Path, answers: Sequence[dict[str, Any]], seconds: float
+    question: Question,
+    ledger: Ledger,
+    ranks: Sequence[int],
+    recordings: Sequence[Recording],
+    answers: Sequence[dict[str, Any]],
+    seconds: float,
 ) -> Certificate:
     for answer in answers:
         if answer["status"] == "refused":
@@ -115,7 +122,6 @@ def _judge(
     ran = all(answer["status"] == "ran" for answer in answers)
     loads = loads_of(ledger)
     expected = {rank: expected_events(ledger, rank, 1, loads) for rank in ranks}
-    recordings = read_recordings(recording) if any(recording.glob("*.jsonl")) else []
     traffic = compare_traffic(expected, recordings, finished=ran)
     saved = {rank: blocks for answer in answers for rank, blocks in answer.get("saved_bytes", {}).items()}
     memory = compare_saved(ledger, saved, None if loads is None else loads[0][0])
@@ -130,6 +136,6 @@ def _judge(
     )  # fmt: skip
 
 
-def _disagreements(recordings: Sequence[Any], layout: Layout) -> tuple[str, ...]:
+def _disagreements(recordings: Sequence[Recording], layout: Layout) -> tuple[str, ...]:
     """Between the ranks that ran; their partners in most groups did not."""
     return tuple(found.message for found in cross_check(recordings)) if layout.world_size == len(recordings) else ()

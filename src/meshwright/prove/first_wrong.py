@@ -1,7 +1,8 @@
 """Where numbers go wrong first, which says where to look; the worst error seldom does.
 
-A loss that differs means the forward (or the weights that it began with). Where it agrees and gradients differ, the backward is at fault, and
-first at the tensor that is nearest to the loss. Where those agree and their norm differs, the norm counts something twice or not at all.
+A loss that differs means the forward (or the weights that it began with). Where it agrees and gradients differ, the backward is at
+fault, and first at the tensor that is nearest to the loss. Where those agree and their norm differs, the norm counts something
+twice or not at all.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ from meshwright.prove.compare import BOUNDS, Errors, Numbers, compare_numbers, r
 from meshwright.prove.first_wrong import first_wrong
 from meshwright.prove.program import ProofProgram, require_torch
 from meshwright.prove.question import Question, versions
+from meshwright.prove.recordings import recording_folder, recordings_in
 from meshwright.prove.saved import compare_saved
 from meshwright.prove.scale import Scaled, scale
 from meshwright.recording.crosscheck import cross_check
-from meshwright.recording.read import Recording, read_recordings
+from meshwright.recording.read import Recording
 from meshwright.spec.layout import Layout
 from meshwright.spec.rules import check
 from meshwright.spec.stack import STACKS
@@ -47,11 +48,12 @@ def prove(question: Question, program: ProofProgram | None = None) -> Certificat
         )
     with tempfile.TemporaryDirectory(prefix="meshwright_proof_") as temporary:
         folder = Path(temporary)
+        recording = recording_folder(question, folder)
         began = time.monotonic()
-        answer = _run(question, scaled, folder, program)
+        answer = _run(question, scaled, folder, recording, program)
         if answer["status"] == "refused":
             raise InputError([Mistake(**mistake) for mistake in answer["mistakes"]])
-        return _judge(question, scaled, folder, answer, time.monotonic() - began)
+        return _judge(question, scaled, folder, recordings_in(recording), answer, time.monotonic() - began)
 
 
 def precision_name(dtype: str, layout: Layout, asked: str | None) -> str:
@@ -63,11 +65,11 @@ def precision_name(dtype: str, layout: Layout, asked: str | None) -> str:
     return "fsdp" if layout.zero == 3 else "bf16"
 
 
-def _run(question: Question, scaled: Scaled, folder: Path, program: ProofProgram | None) -> dict[str, Any]:
+def _run(question: Question, scaled: Scaled, folder: Path, recording: Path, program: ProofProgram | None) -> dict[str, Any]:
     request = {
         "model": scaled.model, "workload": scaled.workload, "layout": scaled.layout, "seed": question.seed, "steps": question.steps,
         "precision": precision_name(question.dtype, scaled.layout, question.workload.precision), "dropout": question.dropout,
-        "recording": str(_recording_folder(question, folder)), "plan_hash": question.plan_hash,
+        "recording": str(recording), "plan_hash": question.plan_hash,
     }  # fmt: skip
     if program is not None:
         return program.run(folder, request, question.timeout_s)
@@ -75,11 +77,9 @@ def _run(question: Question, scaled: Scaled, folder: Path, program: ProofProgram
         return own.run(folder, request, question.timeout_s)
 
 
-def _recording_folder(question: Question, folder: Path) -> Path:
-    return question.folder or folder / "recording"
-
-
-def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, Any], seconds: float) -> Certificate:
+def _judge(
+    question: Question, scaled: Scaled, folder: Path, recordings: list[Recording], answer: dict[str, Any], seconds: float
+) -> Certificate:
     """Compare whatever the run has left."""
     ran = answer["status"] == "ran"
     reference = read_numbers(folder / "reference.npz") if (folder / "reference.npz").exists() else None
@@ -87,7 +87,6 @@ def _judge(question: Question, scaled: Scaled, folder: Path, answer: dict[str, A
     errors = compare_numbers(parallel, reference) if parallel and reference else None
     first = first_wrong(parallel, reference, BOUNDS[question.dtype]) if parallel and reference else None
     ledger = ledger_of(question, scaled)
-    recordings = _recordings(_recording_folder(question, folder))
     traffic = _traffic(question, ledger, recordings, reference, finished=ran)
     problems = [] if ran else [answer["message"].partition("\n  stack of")[0]]
     return Certificate(
@@ -120,11 +119,6 @@ def _memory(ledger: Ledger, answer: dict[str, Any], reference: Numbers | None) -
     if answer["status"] != "ran" or reference is None:
         return None
     return compare_saved(ledger, answer["saved_bytes"], None if reference.loads is None else reference.loads[0][0])
-
-
-def _recordings(folder: Path) -> list[Recording]:
-    """None where no rank got as far as its header."""
-    return read_recordings(folder) if any(folder.glob("*.jsonl")) else []
 
 
 def _figures(errors: Errors | None, answer: dict[str, Any], first: str | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """How long is a training step of the runtime, against torch's own FSDP2 and DTensor on the same model and plan?
 
 A dense model of 4 layers in float32 on 2, 4 and 8 local ranks (gloo): tensor parallelism with and without sequence parallelism, FSDP2, and
-both together; torch's side uses parallelize_module, loss_parallel and fully_shard. tests/runtime/test_against_torch.py compares the numbers and
+both together; torch's side uses parallelize_module, loss_parallel and fully_shard. tests/runtime/test_against_torch.py
+compares the numbers and
 the bytes. A figure is the fastest step after the first two, between barriers, without a recorder; rounds alternate between the two sides,
 so that what else the machine does hits both. The last column is ours / torch's: below 1 we are faster.
 
@@ -17,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from meshwright.runtime.launch import run_ranks
-from meshwright.runtime.proof_job import ProofJob
-from meshwright.spec.layout import parse_layout
-from meshwright.spec.model import Attention, LayerKind
-from meshwright.spec.workload import Training
-from proof_models import LLAMA
-from side_by_side import run_ours, run_torch
+from meshwright.runtime.launch import run_ranks  # noqa: E402
+from meshwright.runtime.proof_job import ProofJob  # noqa: E402
+from meshwright.spec.layout import parse_layout  # noqa: E402
+from meshwright.spec.model import Attention, LayerKind  # noqa: E402
+from meshwright.spec.workload import Training  # noqa: E402
+from proof_models import LLAMA  # noqa: E402
+from side_by_side import run_ours, run_torch  # noqa: E402
 
 MODEL = replace(
     LLAMA, vocab_size=1024, hidden_size=128, ffn_size=352, layers=(LayerKind(),) * 4,

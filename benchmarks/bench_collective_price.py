@@ -36,7 +36,8 @@ def main(repeats: int) -> None:
         times.append(time.perf_counter() - began)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, numpy {np.__version__}")
     print(
-        f"{TRIPLES:,} prices on {len(cluster.tiers)} tiers: fastest of {repeats} {min(times) * 1e3:.1f} ms, median {np.median(times) * 1e3:.1f} ms"
+        f"{TRIPLES:,} prices on {len(cluster.tiers)} tiers: fastest of {repeats} {min(times) * 1e3:.1f} ms, "
+        f"median {np.median(times) * 1e3:.1f} ms"
     )
 
 

@@ -18,13 +18,13 @@ MATRIX_FILE = Path(__file__).parent / "prove" / "matrix.txt"
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from meshwright.errors import InputError
-from meshwright.spec.layout import CP_KINDS, DEFAULT_ORDER, ORDER_AXES, Layout, parse_layout
-from meshwright.spec.model import Model
-from meshwright.spec.rules import check, padded_vocab
-from meshwright.spec.rules.rule import kv_heads
-from meshwright.spec.workload import Training
-from proof_models import MODELS
+from meshwright.errors import InputError  # noqa: E402
+from meshwright.spec.layout import CP_KINDS, DEFAULT_ORDER, ORDER_AXES, Layout, parse_layout  # noqa: E402
+from meshwright.spec.model import Model  # noqa: E402
+from meshwright.spec.rules import check, padded_vocab  # noqa: E402
+from meshwright.spec.rules.rule import kv_heads  # noqa: E402
+from meshwright.spec.workload import Training  # noqa: E402
+from proof_models import MODELS  # noqa: E402
 
 DROPOUT = 0.1
 LARGEST_SEQ = 48
@@ -88,7 +88,8 @@ def read_case(line: str) -> Case:
     """The inverse of ``str(case)``."""
     family, seq, m, dropout, layout = line.split(maxsplit=4)
     return Case(
-        family=family, seq=int(seq.removeprefix("seq=")), m=int(m.removeprefix("m=")), dropout=dropout == "dropout", layout=parse_layout(layout)
+        family=family, seq=int(seq.removeprefix("seq=")), m=int(m.removeprefix("m=")), dropout=dropout == "dropout",
+        layout=parse_layout(layout),
     )  # fmt: skip
 
 

@@ -50,7 +50,8 @@ SPARSE = replace(MIXTRAL, name="sparse", moe=Moe(num_experts=16, top_k=1, expert
 DEEPSEEK = replace(
     LLAMA, name="deepseek_v3", layers=(DENSE, MOE), rope=Rope(interleaved=True), mtp_layers=1,
     attention=Attention(
-        num_heads=4, num_kv_heads=4, head_dim=10, mla=Mla(q_lora_rank=12, kv_lora_rank=14, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
+        num_heads=4, num_kv_heads=4, head_dim=10,
+        mla=Mla(q_lora_rank=12, kv_lora_rank=14, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8),
     ),
     moe=Moe(
         num_experts=8, top_k=2, expert_ffn_size=12, shared_ffn_size=24, score="sigmoid", selection_bias=True, num_groups=4, top_groups=2,

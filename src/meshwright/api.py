@@ -54,7 +54,8 @@ def plan(
 ) -> PlanAnswer:  # fmt: skip
     """Search all legal layouts: ``answer.plans[0].layout`` is the fastest, ``.step_s`` its seconds, ``.why`` the reasons.
 
-    A saved plan may stand for the model; its workload then counts unless another is said. Without ``seq`` it is the model's longest up to 8,192 tokens; without ``batch`` about four million tokens a step.
+    A saved plan may stand for the model; its workload then counts unless another is said. Without ``seq`` it is the
+    model's longest up to 8,192 tokens; without ``batch`` about four million tokens a step.
 
     Raises:
         InputError: everything that is wrong with the inputs, together.

@@ -26,7 +26,8 @@ FORWARD, BACKWARD = "loss of step 0", "the loss agrees, so the backward differs"
 MUTATIONS = {
     "row_sum_dropped": ("llama seq=8 m=1 - tp=2 dp=1x1 mb=1", ["missing on", "forward, layers.0.attention.out: all_reduce", FORWARD]),
     "column_gradient_sum_dropped": (
-        "llama seq=8 m=1 - tp=2 dp=1x1 mb=1", ["missing on", "backward_input, head: all_reduce", "gradient of norm.weight in step 0", BACKWARD],
+        "llama seq=8 m=1 - tp=2 dp=1x1 mb=1",
+        ["missing on", "backward_input, head: all_reduce", "gradient of norm.weight in step 0", BACKWARD],
     ),
     "gradient_scaled": ("llama seq=8 m=1 - tp=2 dp=1x1 mb=1", ["first: gradient of head.weight in step 0: 1.00e-10", BACKWARD]),
     "embedding_gradient_forgets_the_first_token": ("llama seq=8 m=1 - tp=2 dp=1x1 mb=1", ["first: gradient of embedding.weight", BACKWARD]),
@@ -43,7 +44,8 @@ MUTATIONS = {
     "norm_counts_kv_copies_twice": ("llama seq=8 m=1 - tp=4 dp=1x1 mb=1", ["gradient norm of step 0", "though every gradient agrees"]),
     "norm_counts_replicas_twice": ("llama seq=8 m=1 - dp=1x2 mb=1", ["gradient norm of step 0", "though every gradient agrees"]),
     "norms_not_summed_over_tp": (
-        "llama seq=8 m=1 - tp=2 sp dp=1x1 mb=1", ["missing on", "tp, step 0, reduce, layers.0: all_reduce", "first: gradient of norm.weight"],
+        "llama seq=8 m=1 - tp=2 sp dp=1x1 mb=1",
+        ["missing on", "tp, step 0, reduce, layers.0: all_reduce", "first: gradient of norm.weight"],
     ),
     "mean_of_means": ("llama seq=8 m=1 - dp=1x2 mb=1", [FORWARD]),
     "key_gradients_do_not_travel_back": (
@@ -59,7 +61,8 @@ MUTATIONS = {
     "combined_without_sorting_back": ("mixtral seq=8 m=1 - ep=2 dp=1x2 mb=1", [FORWARD, "moe"]),
     "balance_loss_of_own_tokens": ("mixtral seq=8 m=1 - cp=2 dp=1x1 mb=1", ["missing on", "cp, step 0", "layers.0.moe.router: all_reduce"]),
     "loads_not_summed": (
-        "deepseek_v3 seq=8 m=1 - ep=2 dp=1x2 mb=1", ["layers.1.moe.router: all_reduce", "moe.router.selection_bias", "every gradient agrees"],
+        "deepseek_v3 seq=8 m=1 - ep=2 dp=1x2 mb=1",
+        ["layers.1.moe.router: all_reduce", "moe.router.selection_bias", "every gradient agrees"],
     ),
     "padded_vocabulary_not_masked": ("llama seq=8 m=1 - tp=4 dp=1x1 mb=1", [FORWARD]),
     "updated_weights_not_gathered": (

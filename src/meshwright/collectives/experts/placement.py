@@ -44,7 +44,7 @@ class Placement:
 
 def co_activation(routing: Routing) -> Floats:
     """float[E, E]: how many tokens choose both experts; 0 on the diagonal."""
-    ranks, tokens, k = routing.chosen.shape
+    k = routing.chosen.shape[-1]
     flat = routing.chosen.reshape(-1, k)
     together = np.zeros((routing.num_experts, routing.num_experts))
     for first in range(k):

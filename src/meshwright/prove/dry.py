@@ -22,7 +22,7 @@ from meshwright.ledger.order import layer_kinds
 from meshwright.mesh import Mesh
 from meshwright.prove.certificate import Certificate
 from meshwright.prove.program import ProofProgram, require_torch
-from meshwright.prove.question import Question, versions
+from meshwright.prove.question import Question, refuse_pipelines, versions
 from meshwright.prove.recordings import recording_folder, recordings_in
 from meshwright.prove.saved import compare_saved
 from meshwright.recording.crosscheck import cross_check
@@ -45,10 +45,7 @@ def prove_dry(question: Question) -> Certificate:
     """
     require_torch()
     check(question.model, question.workload, question.layout)
-    if question.layout.pp > 1:
-        raise InputError(
-            [Mistake("--layout", "pp", question.layout.pp, "1", problem="cannot be run dry by this version: pipelines do not run yet")]
-        )
+    refuse_pipelines(question.layout)
     precision = precision_of(question.workload, question.layout)
     ledger = build(question.model, question.workload, question.layout, STACKS["meshwright"], precision)
     ranks = distinct_ranks(ledger)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import __version__
+from meshwright.errors import InputError, Mistake
 from meshwright.prove.compare import BOUNDS
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
@@ -46,3 +47,10 @@ class Question:
 def versions(answer: Mapping[str, Any]) -> dict[str, str]:
     """Of all that took part."""
     return {"meshwright": __version__, "python": platform.python_version(), **answer.get("versions", {})}
+
+
+def refuse_pipelines(layout: Layout) -> None:
+    """The runtime has no executor of schedules yet. Raises InputError."""
+    if layout.pp > 1:
+        hint = "prove the same layout with pp=1: tp, sp, cp, ep, dp and zero do not depend on it"
+        raise InputError([Mistake("--layout", "pp", layout.pp, "1", hint, "cannot be proved by this version: pipelines do not run yet")])

@@ -15,7 +15,7 @@ from meshwright.prove.certificate import Certificate, Memory
 from meshwright.prove.compare import BOUNDS, Errors, Numbers, compare_numbers, read_numbers
 from meshwright.prove.first_wrong import first_wrong
 from meshwright.prove.program import ProofProgram, require_torch
-from meshwright.prove.question import Question, versions
+from meshwright.prove.question import Question, refuse_pipelines, versions
 from meshwright.prove.recordings import recording_folder, recordings_in
 from meshwright.prove.saved import compare_saved
 from meshwright.prove.scale import Scaled, scale
@@ -41,11 +41,8 @@ def prove(question: Question, program: ProofProgram | None = None) -> Certificat
     """
     require_torch()
     check(question.model, question.workload, question.layout)
+    refuse_pipelines(question.layout)
     scaled = scale(question.model, question.workload, question.layout, question.ranks)
-    if scaled.layout.pp > 1:
-        raise InputError(
-            [Mistake("--layout", "pp", scaled.layout.pp, "1", problem="cannot be proved by this version: pipelines do not run yet")]
-        )
     with tempfile.TemporaryDirectory(prefix="meshwright_proof_") as temporary:
         folder = Path(temporary)
         recording = recording_folder(question, folder)

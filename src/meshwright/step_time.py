@@ -92,15 +92,13 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     if pp == 1:
         span = m * sum((times[i].busy_s for i in range(len(times))), 0.0)
     else:
-        forward, backward_input, backward_weight, saving = (
-            np.stack(np.broadcast_arrays(*values))
-            for values in (
-                [t.forward_s for t in times], [t.backward_input_s for t in times], [t.backward_weight_s for t in times],
-                [saved_s + 0.0 * t.forward_s for saved_s, t in zip(paired_savings_s(priced, times), times, strict=True)],
-            )
-        )  # fmt: skip
+        saving: Num = 0.0
+        if layout.schedule in PAIRED_SCHEDULES:
+            saved = zip(paired_savings_s(priced, times), times, strict=True)
+            saving = np.stack([np.asarray(saved_s + 0.0 * time.forward_s) for saved_s, time in saved])
         span = pipeline_span_s(
-            layout.schedule, forward, backward_input, backward_weight, m, pp, layout.virtual_stages, transfer_s,
+            layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
+            np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, transfer_s,
             overlap=ledger.stack.hides_pipeline, paired_saving_s=saving,
         )  # fmt: skip
         span = span if span.ndim else float(span)

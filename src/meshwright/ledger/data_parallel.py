@@ -135,9 +135,8 @@ def _write(unit: Unit, s: Sizes, is_root: bool) -> None:
 
 
 def _dtype(s: Sizes, phase: Phase) -> str:
-    if phase == "reduce":
-        return s.precision.reduce
-    return s.precision.weight if phase == "optimizer" else s.precision.gathered
+    """Gradients travel in the reductions' dtype, parameters in that of the products (an fp32 master stays where it is)."""
+    return s.precision.reduce if phase == "reduce" else s.precision.gathered
 
 
 def _rows(unit: Unit, s: Sizes, op: str, over: str, phase: Phase, why: str) -> list[Row]:

@@ -74,15 +74,20 @@ def prepare(command: str) -> None:
     _output(command, 0)
 
 
-@lru_cache
 def _output(command: str, exit_code: int) -> str:
-    """A search that several pages show runs once."""
+    """What a terminal shows: warnings, which go to stderr, and the answer."""
+    return _run(command, exit_code)[0]
+
+
+@lru_cache
+def _run(command: str, exit_code: int) -> tuple[str, str]:
+    """(stdout and stderr, stdout alone). A search that several pages show runs once."""
     Path("build/demo").mkdir(parents=True, exist_ok=True)
     # A fixed width: the page must not depend on the terminal that it was made in.
     result = CliRunner(env={"COLUMNS": "102"}).invoke(cli, shlex.split(command), prog_name="meshwright")
     if result.exit_code != exit_code:
         raise RuntimeError(f"`meshwright {command}` exited with {result.exit_code}, not {exit_code}: {result.output}") from result.exception
-    return result.output.rstrip()
+    return result.output.rstrip(), result.stdout.rstrip()
 
 
 def _line(lines: list[str], begin: str, after: int, command: str) -> int:
@@ -125,7 +130,7 @@ def _printed(source: str, names: dict[str, object]) -> str:
 
 def json_keys(command: str, exit_code: int = 0) -> None:
     """The keys of ``meshwright COMMAND --json``, with their types, as one run has them."""
-    found = json.loads(_output(f"{command} --json", exit_code))
+    found = json.loads(_run(f"{command} --json", exit_code)[1])
     cog.outl("\n".join(["", "```text", f"$ {folded(f'meshwright {command} --json')}", *_keys(found, ""), "```", ""]))
 
 

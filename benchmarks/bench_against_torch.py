@@ -1,10 +1,10 @@
 """How long is a training step of the runtime, against torch's own FSDP2 and DTensor on the same model and plan?
 
 A dense model of 4 layers in float32 on 2, 4 and 8 local ranks (gloo): tensor parallelism with and without sequence parallelism,
-FSDP2, and both together; torch's side uses parallelize_module, loss_parallel and fully_shard. tests/runtime/test_against_torch.py compares the numbers and
-the bytes. A figure is the fastest step after the first two, between barriers, without a recorder; rounds alternate between the two sides,
-so that what else the machine does hits both. A ratio is ours / torch's: below 1 we are faster; that of CPU times
-tells less of other work.
+FSDP2, and both together; torch's side uses parallelize_module, loss_parallel and fully_shard. tests/runtime/test_against_torch.py
+compares the numbers and the bytes. A figure is the fastest step after the first two, between barriers, without a recorder; rounds
+alternate between the two sides, so that what else the machine does hits both. A ratio is ours / torch's: below 1 we are faster;
+that of CPU times tells less of other work.
 
     python benchmarks/bench_against_torch.py [ROUNDS [STEPS]]
 """
@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 from meshwright.runtime.launch import run_ranks
 from meshwright.runtime.proof_job import ProofJob

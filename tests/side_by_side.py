@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from meshwright.mesh import Mesh
@@ -33,24 +36,32 @@ class Side:
 
     Attributes:
         losses: by step; ours is this rank's summand of it. gradients: of the last step: whole tensors of torch's, pieces of ours.
-        events: of the last step. step_s: seconds of each step, between two barriers.
+        events: of the last step.
+        step_s, cpu_s: seconds of each step between two barriers, by the clock and of this process on a core.
     """
 
     losses: tuple[float, ...]
     gradients: dict[str, object]
     events: tuple[Event, ...]
-    step_s: tuple[float, ...] = field(default=())
+    step_s: tuple[float, ...] = ()
+    cpu_s: tuple[float, ...] = ()
 
 
-def _timed(step_s: list[float]):
-    dist.barrier()
-    began = time.perf_counter()
+class Clock:
+    """Times of steps."""
 
-    def done() -> None:
+    def __init__(self) -> None:
+        self.step_s: list[float] = []
+        self.cpu_s: list[float] = []
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
         dist.barrier()
-        step_s.append(time.perf_counter() - began)
-
-    return done
+        began, began_cpu = time.perf_counter(), time.process_time()
+        yield
+        self.cpu_s.append(time.process_time() - began_cpu)
+        dist.barrier()
+        self.step_s.append(time.perf_counter() - began)
 
 
 def run_ours(job: ProofJob, seed: int, record: bool) -> Side:
@@ -60,24 +71,18 @@ def run_ours(job: ProofJob, seed: int, record: bool) -> Side:
     groups = make_groups(mesh, rank, 60.0)
     training = Training(job.model, layout, groups, job.workload.seq, precision_named(job.precision), RECIPE, seed)
     own = data_rank(layout, mesh.coordinates(rank))
-    losses, step_s, sink = [], [], Collected()
+    losses, clock, sink = [], Clock(), Collected()
     for step in range(job.steps):
         batches = [MicroBatch(tokens=b.tokens, labels=b.labels) for i, b in enumerate(global_batches(job, step)) if i % layout.dp == own]
-        recorder = Recorder(sink, groups.recorded()) if record and step == job.steps - 1 else None
-        done = _timed(step_s)
-        with at(step=step):
-            if recorder is None:
-                result = training.step(batches)
-            else:
-                with recorder:
-                    result = training.step(batches)
-        done()
+        recorder = Recorder(sink, groups.recorded()) if record and step == job.steps - 1 else nullcontext()
+        with clock.step(), at(step=step), recorder:
+            result = training.step(batches)
         losses.append(float(result.loss))
     pieces = {
         share.name: Piece(first_row=share.first_row, values=as_array(gradient))
         for (share, _), gradient in zip(training.shares(), result.gradients, strict=True)
     }
-    return Side(losses=tuple(losses), gradients=pieces, events=tuple(sink.events), step_s=tuple(step_s))
+    return Side(losses=tuple(losses), gradients=pieces, events=tuple(sink.events), step_s=tuple(clock.step_s), cpu_s=tuple(clock.cpu_s))
 
 
 def run_torch(job: ProofJob, seed: int, record: bool) -> Side:
@@ -91,20 +96,14 @@ def run_torch(job: ProofJob, seed: int, record: bool) -> Side:
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=RECIPE.learning_rate, betas=RECIPE.betas, eps=RECIPE.eps, weight_decay=RECIPE.weight_decay, foreach=False
     )
-    own, losses, step_s, sink = mesh["dp"].get_local_rank(), [], [], Collected()
+    own, losses, clock, sink = mesh["dp"].get_local_rank(), [], Clock(), Collected()
     for step in range(job.steps):
         batches = [batch for i, batch in enumerate(global_batches(job, step)) if i % layout.dp == own]
-        recorder = Recorder(sink) if record and step == job.steps - 1 else None
-        done = _timed(step_s)
-        if recorder is None:
+        with clock.step(), Recorder(sink) if record and step == job.steps - 1 else nullcontext():
             loss = _torch_step(network, optimizer, batches, mesh, layout.tp)
-        else:
-            with recorder:
-                loss = _torch_step(network, optimizer, batches, mesh, layout.tp)
-        done()
         losses.append(float(loss))
     gradients = {name: as_array(gradient) for name, gradient in packed_gradients(network, job.model).items()}
-    return Side(losses=tuple(losses), gradients=gradients, events=tuple(sink.events), step_s=tuple(step_s))
+    return Side(losses=tuple(losses), gradients=gradients, events=tuple(sink.events), step_s=tuple(clock.step_s), cpu_s=tuple(clock.cpu_s))
 
 
 def _torch_step(network, optimizer, batches, mesh, tp: int) -> torch.Tensor:
@@ -123,5 +122,15 @@ def _torch_step(network, optimizer, batches, mesh, tp: int) -> torch.Tensor:
             loss = torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum") / count
             loss.backward()
         total = total + loss.detach()
+    _gradient_norm(network)
     optimizer.step()
     return total
+
+
+def _gradient_norm(network) -> torch.Tensor:
+    """torch's own, which the runtime works out in every step: one for each mesh, because it refuses several at once."""
+    by_mesh: dict[object, list[torch.Tensor]] = {}
+    for parameter in network.parameters():
+        by_mesh.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter.grad)
+    norms = [torch.nn.utils.get_total_norm(gradients, foreach=False) for gradients in by_mesh.values()]
+    return torch.stack([norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]).norm()

@@ -227,7 +227,8 @@ def test_a_column_of_groups_is_priced_as_each_alone():
 
 
 def test_a_stack_with_fused_dispatch_spends_less_on_experts():
-    """DeepSeek-V3, ep=64 on H800: 3.18 copies of 8 cross nodes, at a rate that fused kernels reach."""
+    """DeepSeek-V3, ep=64 on H800: 3.18 copies of 8 cross nodes, at a rate that fused kernels reach. Beside the experts' part only what
+    depends on how long a pass is may change: waiting, and what a shorter backward leaves exposed of the gradients."""
     layout = parse_layout("tp=1 pp=16 stages=" + ",".join(["4"] * 13 + ["3"] * 3) + " ep=64 zero=1 mb=1", 2048)
     steps = [
         estimate(resolve_model("deepseek-v3"), H800, Training(seq=4096, batch=15360), layout, STACKS[name])
@@ -235,6 +236,5 @@ def test_a_stack_with_fused_dispatch_spends_less_on_experts():
     ]
     flat, fused = (step.parts for step in steps)
     assert fused["ep_s"] < 0.5 * flat["ep_s"]
-    assert {k: v for k, v in fused.items() if k not in ("ep_s", "bubble_s")} == {
-        k: v for k, v in flat.items() if k not in ("ep_s", "bubble_s")
-    }
+    of_the_pass = ("ep_s", "bubble_s", "dp_s")
+    assert {k: v for k, v in fused.items() if k not in of_the_pass} == {k: v for k, v in flat.items() if k not in of_the_pass}

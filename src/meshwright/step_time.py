@@ -11,6 +11,7 @@ The parts sum to the step. They are those of the busiest stage; what it waits is
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class Parts:
 PART_NAMES = tuple(field.name for field in fields(Parts))
 
 
-@dataclass(slots=True)
+@dataclass
 class ChunkTime:
     """One chunk and micro-batch: its passes, and what zero=2 and 3 expose in each; the lanes are all that
     these send in each pass, the ends what no layer of the pass can hide: the first gather, the last scatter, the root."""
@@ -70,17 +71,22 @@ class ChunkTime:
     backward_lane_s: Num
     ends_s: tuple[Num, Num]
 
-    @property
+    @cached_property
     def forward_s(self) -> Num:
         return self.forward.total_s + self.forward_dp_s
 
-    @property
-    def backward_input_s(self) -> Num:
-        return self.recompute.total_s + self.backward.total_s + self.backward_dp_s - self.backward_weight_s
+    @cached_property
+    def backward_s(self) -> Num:
+        """Without what zero=2 and 3 expose."""
+        return self.recompute.total_s + self.backward.total_s
 
-    @property
+    @cached_property
+    def backward_input_s(self) -> Num:
+        return self.backward_s + self.backward_dp_s - self.backward_weight_s
+
+    @cached_property
     def busy_s(self) -> Num:
-        return self.forward_s + self.recompute.total_s + self.backward.total_s + self.backward_dp_s
+        return self.forward_s + self.backward_s + self.backward_dp_s
 
 
 def step_parts(priced: Priced) -> tuple[Parts, Num]:
@@ -265,13 +271,14 @@ def _pick(better: Num, own: Parts, other: Parts) -> Parts:
 
 def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_s: Num, m: Num) -> Parts:
     parts = Parts()
-    for time in times:
-        parts.compute_s = parts.compute_s + m * (time.forward.compute_s + time.backward.compute_s)
-        parts.recompute_s = parts.recompute_s + m * time.recompute.compute_s
+    for time, count in _counted(times):
+        passes = m * count
+        parts.compute_s = parts.compute_s + passes * (time.forward.compute_s + time.backward.compute_s)
+        parts.recompute_s = parts.recompute_s + passes * time.recompute.compute_s
         for axis in ("tp_s", "cp_s", "ep_s"):
             exposed = getattr(time.forward, axis) + getattr(time.recompute, axis) + getattr(time.backward, axis)
-            setattr(parts, axis, getattr(parts, axis) + m * exposed)
-        parts.dp_s = parts.dp_s + m * (time.forward_dp_s + time.backward_dp_s)
+            setattr(parts, axis, getattr(parts, axis) + passes * exposed)
+        parts.dp_s = parts.dp_s + passes * (time.forward_dp_s + time.backward_dp_s)
     layout = priced.ledger.layout
     if layout.pp > 1 and layout.schedule in PAIRED_SCHEDULES:
         inward, outward = times
@@ -283,6 +290,15 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_
         received, sent = stage.boundaries()
         parts.pp_s = m * ((received + sent) * transfer_s)
     return parts
+
+
+def _counted(times: list[ChunkTime]) -> list[tuple[ChunkTime, int]]:
+    """Each different chunk time with how often it occurs: equal chunks share one (``chunk_times``)."""
+    counts: dict[int, int] = {}
+    for time in times:
+        counts[id(time)] = counts.get(id(time), 0) + 1
+    first = {id(time): time for time in times}
+    return [(first[key], count) for key, count in counts.items()]
 
 
 def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
@@ -306,9 +322,8 @@ def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
     parts = Parts()
     once = once_per_step(priced, stage, parts)
     backward_s: Num = 0.0
-    for chunk in stage.chunks:
-        time = times[chunk.index]
-        backward_s = backward_s + time.recompute.total_s + time.backward.total_s
+    for time, count in _counted([times[chunk.index] for chunk in stage.chunks]):
+        backward_s = backward_s + count * time.backward_s
     reduce_s = once.reduce_s
     if priced.ledger.stack.hides_data_parallel:
         last_s = larger(once.last_s, once.before_last_s + once.last_s - once.beside_last_s)

@@ -220,9 +220,10 @@ def _best_by_stack(finalists: Finalists, ranking: Ranking) -> dict[str, Ranked]:
     question = finalists.question
     model = question.space.model
     best: dict[str, Ranked] = {}
+    everything = ranking.whole()
     for framework in FRAMEWORKS:
         own = replace(question, stack=STACKS[framework])
-        leaders = ranking.leaders(TRIED, _what_stacks_reorder, partial(expressible, framework, model=model))
+        leaders = everything.leaders(TRIED, _what_stacks_reorder, partial(expressible, framework, model=model))
         tried = [_first_fit(own, candidates) for candidates in leaders]
         if own.stack == question.stack:
             tried += [each for each in finalists.ordered() if framework in runs_on(each.layout, model)]

@@ -47,6 +47,10 @@ class Ranking:
         self._segments = segments
         self._only = only
 
+    def whole(self) -> Ranking:
+        """The same without ``only``, for questions that ask for less anyway."""
+        return Ranking(self._segments)
+
     def _visit(self) -> Iterator[tuple[float, Segment]]:
         for index in self._order:
             yield float(self._fastest[index]), self._segments[index]

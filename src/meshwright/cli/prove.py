@@ -27,8 +27,10 @@ def prove(job: PlanArguments, ranks: int, dtype: str, steps: int, seed: int, rec
     A plan too large for --ranks is scaled: degrees shrink to 2, sizes to tiny, its structure stays. Exit code 1 if anything differs.
     """
     from meshwright.api import PROOF_NEEDS, certificate_of
+    from meshwright.prove.program import require_torch
 
     asked = resolved(job, PROOF_NEEDS)
+    require_torch()
     warn(asked.warnings[0])
     if asked.cluster is not None:
         warn_if_too_large(asked)

@@ -35,6 +35,7 @@ class Stack:
         hides_data_parallel: gradient reduction and FSDP gathers run behind compute.
         hides_parameter_gather: ZeRO-1's parameter all_gather runs behind the next forward.
         hides_context_parallel: ring exchanges run behind the attention of the block at hand.
+        hides_tensor_parallel: gathers and scatters of tp run piece by piece beside the product that they belong to (async TP).
         hides_pipeline: pipeline sends run behind the compute of another micro-batch.
         hides_expert_parallel: dispatch and combine run behind the compute of another micro-batch.
         fused_dispatch: dispatch and combine send one copy of a token to each node, which hands it on (DeepEP), not one to each expert.
@@ -50,6 +51,7 @@ class Stack:
     hides_data_parallel: bool = True
     hides_parameter_gather: bool = True
     hides_context_parallel: bool = True
+    hides_tensor_parallel: bool = False
     hides_pipeline: bool = False
     hides_expert_parallel: bool = False
     fused_dispatch: bool = False
@@ -76,6 +78,16 @@ STACKS: dict[str, Stack] = {
               hides_data_parallel=False, hides_parameter_gather=False, hides_context_parallel=False,
               source="Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198: no flash attention, gradient"
               " reduction after the last backward"),
+        Stack(name="megatron-2023", saves=FUSED_SAVES, attention_kernel="flash-2", recomputes_whole_layer=True, loss_kernel="softmax",
+              hides_parameter_gather=False, source="Megatron-LM 2023: --use-flash-attn, fused norms and bias-activation,"
+              " --overlap-grad-reduce"),
+        Stack(name="fsdp-2023", saves=FUSED_SAVES | EAGER_EXTRAS, attention_kernel="flash-1", loss_kernel="plain", fused_elementwise=False,
+              source="PyTorch 1.13 to 2.0 FSDP with Composer: eager layers, Triton flash attention"),
+        Stack(name="fsdp-2024", saves=FUSED_SAVES, attention_kernel="flash-2", loss_kernel="plain",
+              source="PyTorch 2.2 to 2.4 FSDP with torch.compile, SDPA flash attention"),
+        Stack(name="nanotron", saves=FUSED_SAVES | EAGER_EXTRAS, attention_kernel="flash-2", loss_kernel="plain", fused_elementwise=False,
+              hides_tensor_parallel=True, hides_parameter_gather=False,
+              source="nanotron 2024 to 2025: eager layers with flash attention 2, asynchronous tp"),
     )
 }  # fmt: skip
 """Stacks by the name that ``--stack`` takes."""

@@ -1,0 +1,138 @@
+"""Price a run and set the prediction beside what was measured, in the row's own metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from meshwright.estimate import Estimate, device_peak, estimate
+from meshwright.model_flops import flops_per_token
+from meshwright.validate.measured import Figure
+from meshwright.validate.question import Question, question_of
+from meshwright.validate.runs import Run, Unjudgeable
+
+Price = Callable[[Question], Estimate]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One figure of one run.
+
+    Attributes:
+        predicted, low, high: in the metric's unit; low and high are the ends of the 90 % range.
+        question: the inputs; step_s: the predicted step time.
+    """
+
+    id: str
+    metric: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    step_s: float
+    question: Question
+
+    @property
+    def error(self) -> float:
+        """predicted / measured - 1."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def source(self) -> str:
+        return self.question.run.source
+
+    @property
+    def is_time(self) -> bool:
+        return self.metric != "memory_bytes"
+
+    @property
+    def covered(self) -> bool:
+        """Whether the range holds what was measured."""
+        return self.low <= self.measured <= self.high
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 7, the range, and what was assumed."""
+        return {
+            "id": self.id, "metric": self.metric, "measured": self.measured, "predicted": self.predicted, "error": self.error,
+            "low": self.low, "high": self.high, "source": self.source, "layout": str(self.question.layout),
+            "stack": self.question.stack.name, "assumed": list(self.question.assumed),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A row that cannot be judged, and why."""
+
+    id: str
+    why: str
+
+
+def questions_of(runs: Iterable[Run]) -> tuple[list[Question], list[Skipped]]:
+    """Every row as a question, or the reason why it is none."""
+    questions: list[Question] = []
+    skipped: list[Skipped] = []
+    for run in runs:
+        try:
+            questions.append(question_of(run))
+        except Unjudgeable as why:
+            skipped.append(Skipped(run.id, str(why)))
+    return questions, skipped
+
+
+def plain_price(question: Question) -> Estimate:
+    """The estimate that ``meshwright estimate`` prints."""
+    return estimate(question.model, question.cluster, question.workload, question.layout, question.stack)
+
+
+def judge(question: Question, price: Price = plain_price) -> list[Judged]:
+    """The run's time and memory, as far as they were measured."""
+    found = price(question)
+    return [_judged(question, figure, found) for figure in question.figures]
+
+
+def _judged(question: Question, figure: Figure, found: Estimate) -> Judged:
+    """A throughput's range is the step's turned round."""
+    if figure.metric == "memory_bytes":
+        low, middle, high = memory_range(question, figure, found)
+    else:
+        low, middle, high = (figure_of(question, figure, step_s) for step_s in (found.step_s_low, found.step_s, found.step_s_high))
+    return Judged(
+        id=question.run.id, metric=figure.metric, measured=figure.value, predicted=middle, low=min(low, high), high=max(low, high),
+        step_s=found.step_s, question=question,
+    )  # fmt: skip
+
+
+MEMORY_SPREAD = 0.10
+"""Half width of a memory figure's range: 90 % of the allocator peaks of published runs (docs/validation.md)."""
+
+
+def memory_range(question: Question, figure: Figure, found: Estimate) -> tuple[float, float, float]:
+    """Low, middle and high; a figure of nvidia-smi has context and communication buffers in it."""
+    middle = found.memory_bytes + (0 if figure.allocator else found.reserved_bytes)
+    return middle * (1 - MEMORY_SPREAD), float(middle), middle * (1 + MEMORY_SPREAD)
+
+
+def figure_of(question: Question, figure: Figure, step_s: float) -> float:
+    """A predicted step in a figure's metric; in the flops that the source itself counted where it tells the step time."""
+    if figure.metric == "step_s":
+        return step_s
+    tokens_per_s = question.workload.batch * question.workload.seq / (step_s * question.layout.world_size)
+    if figure.metric == "tokens_per_s_per_gpu":
+        return tokens_per_s
+    if figure.step_s is not None:
+        return figure.value * figure.step_s / step_s
+    flops_per_s = tokens_per_s * flops_per_token(question.model, question.workload.seq, figure.convention)
+    if figure.metric == "tflops_per_gpu":
+        return flops_per_s / 1e12
+    return flops_per_s / device_peak(question.model, question.cluster, "bf16")
+
+
+def with_step(judged: Judged, factor: float) -> Judged:
+    """The same with the step ``factor`` times as long."""
+    if not judged.is_time:
+        return judged
+    scale = factor if judged.metric == "step_s" else 1 / factor
+    return replace(
+        judged, predicted=judged.predicted * scale, low=judged.low * scale, high=judged.high * scale, step_s=judged.step_s * factor
+    )

@@ -1,0 +1,122 @@
+"""``meshwright validate``: every run of a file judged, with summaries and, if asked, the same after calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshwright.validate.judge import Judged, Price, Skipped, judge, plain_price, questions_of
+from meshwright.validate.naive import naive_errors
+from meshwright.validate.question import Question
+from meshwright.validate.runs import read_runs
+from meshwright.validate.summary import Errors, Ranking, by, errors, ranking
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The answer.
+
+    Attributes:
+        judged: every figure. skipped: rows without one. doubtful: ids of rows whose figures are in doubt, summed apart.
+        calibrated: figures of sources that had runs to spare for calibration, after it; fitted: the ids that it used.
+    """
+
+    judged: tuple[Judged, ...]
+    skipped: tuple[Skipped, ...]
+    doubtful: frozenset[str] = frozenset()
+    calibrated: tuple[Judged, ...] = ()
+    fitted: tuple[str, ...] = ()
+    runs_to_fit: int = 0
+    naive: dict[str, float] = field(default_factory=dict)
+
+    def chosen(self, kind: str, judged: Sequence[Judged] | None = None, with_doubtful: bool = False) -> list[Judged]:
+        """Figures of a kind: "time", "memory", or times of complete rows, "dense" or "moe"; doubtful rows only if asked."""
+        rows = [one for one in (self.judged if judged is None else judged) if with_doubtful or one.id not in self.doubtful]
+        if kind == "memory":
+            return [one for one in rows if not one.is_time]
+        if kind == "time":
+            return [one for one in rows if one.is_time]
+        return [one for one in rows if one.is_time and one.question.complete and one.question.dense == (kind == "dense")]
+
+    def summary(self) -> dict[str, Any]:
+        """The keys of DESIGN section 7, over every time; and the same for each kind, source and question of order."""
+        overall = errors(self.chosen("time", with_doubtful=True)) or errors(self.judged)
+        found: dict[str, Any] = {} if overall is None else overall.as_json()
+        for kind in KINDS:
+            for name, doubtful in ((kind, False), (f"{kind}_with_doubtful", True)):
+                found[name] = _json(errors(self.chosen(kind, with_doubtful=doubtful)))
+        found["by_source"] = {source: _json(errors(group)) for source, group in by(self.chosen("time"), lambda one: one.source).items()}
+        found["ranking"] = _json(ranking(self.chosen("time")))
+        found["constant_utilisation"] = self.naive
+        if self.runs_to_fit:
+            found["calibrated"] = {
+                "runs": self.runs_to_fit,
+                **{kind: _json(errors(self.chosen(kind, self.calibrated))) for kind in KINDS},
+                "before": {kind: _json(errors(self.chosen(kind, self.same_before))) for kind in KINDS},
+            }
+        return found
+
+    @property
+    def same_before(self) -> list[Judged]:
+        """The figures that were judged after calibration, before it."""
+        kept = {(one.id, one.metric) for one in self.calibrated}
+        return [one for one in self.judged if (one.id, one.metric) in kept]
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 7; calibrated figures beside them."""
+        found: dict[str, Any] = {
+            "runs": [{**one.as_json(), "doubtful": one.id in self.doubtful} for one in self.judged],
+            "skipped": [vars(one) for one in self.skipped],
+            "summary": self.summary(),
+        }
+        if self.runs_to_fit:
+            found["calibrated"] = [one.as_json() for one in self.calibrated]
+        return found
+
+
+KINDS = ("dense", "moe", "memory")
+
+
+def _json(found: Errors | Ranking | None) -> dict[str, Any] | None:
+    return None if found is None else found.as_json()
+
+
+def validate(path: Path, price: Price = plain_price) -> Report:
+    """Judge every run of a file; ``published_runs_doubtful.csv`` beside ``published_runs.csv`` says which rows are in doubt.
+
+    Raises:
+        InputError: the file is not a table of runs.
+    """
+    questions, skipped = questions_of(read_runs(path))
+    judged = judge_all(questions, price)
+    return Report(
+        judged=tuple(judged), skipped=tuple(skipped), doubtful=doubtful_ids(path), naive=_naive(judged),
+    )  # fmt: skip
+
+
+def judge_all(questions: Sequence[Question], price: Price = plain_price) -> list[Judged]:
+    """The figures of many runs."""
+    return [figure for question in questions for figure in judge(question, price)]
+
+
+def doubtful_ids(path: Path) -> frozenset[str]:
+    """Ids in the file of doubts beside a table, none if there is no such file."""
+    beside = path.with_name(f"{path.stem}_doubtful{path.suffix}")
+    if not beside.is_file():
+        return frozenset()
+    import csv
+
+    with beside.open(newline="", encoding="utf-8") as file:
+        return frozenset(row["id"] for row in csv.DictReader(file) if row.get("id"))
+
+
+def _naive(judged: Sequence[Judged]) -> dict[str, float]:
+    """Mean, median and p90 of constant utilisation on the complete dense rows."""
+    size = np.abs(naive_errors([one for one in judged if one.question.complete and one.question.dense]))
+    if not len(size):
+        return {}
+    return {"mape": float(size.mean()), "median": float(np.median(size)), "p90": float(np.quantile(size, 0.9))}

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from meshwright.arithmetic import Num, is_array, larger
+from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.collectives.fabric import Fabric
-from meshwright.compute import Kernels
+from meshwright.compute import Kernels, efficiency
 from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, scalar_rows
@@ -66,7 +66,8 @@ class Cost(Numbers):
 
 @dataclass(slots=True)
 class BlockNumbers(Numbers):
-    """One block for one micro-batch: seconds by pass, bytes kept, bytes at work while its backward runs."""
+    """One block for one micro-batch: seconds by pass, bytes kept, bytes at work while its backward runs; seconds
+    that the host needs to launch it."""
 
     forward: Cost
     recompute: Cost
@@ -74,6 +75,8 @@ class BlockNumbers(Numbers):
     backward_weight: Cost
     saved_bytes: Num
     working_bytes: Num
+    host_forward_s: Num = 0.0
+    host_backward_s: Num = 0.0
 
     @property
     def forward_s(self) -> Num:
@@ -131,6 +134,8 @@ class Priced:
         self.blocks: dict[object, Any] = {} if blocks is None else blocks
         self.units: dict[object, Any] = {} if units is None else units
         self._source = source
+        self._efficiency = efficiency(ledger.stack)
+        self._slowdowns: dict[str, Num] = {}
 
     def _cached(self, cache: dict[object, Any], key: object, of: Callable[[Priced], Any], make: Callable[[], Any]) -> Any:
         if key not in cache:
@@ -188,13 +193,33 @@ class Priced:
 
     def row_s(self, row: Row) -> Num:
         """Seconds of one call of a row, exposed or not."""
+        seconds, level = self._row_s(row), self.ledger.stack.level
+        return seconds if level == 1.0 else seconds * level
+
+    def _row_s(self, row: Row) -> Num:
         if row.op is not None:
             assert row.axis is not None
             if self.ledger.stack.fused_dispatch and _is_dispatch(row):
                 assert self.ledger.model.moe is not None
-                return self.fabric.fused_s(self.ledger.model.moe, row.axis, row.payload_bytes)
-            return self.fabric.seconds(row.op, row.axis, row.payload_bytes)
+                return self.fabric.fused_s(self.ledger.model.moe, row.axis, row.payload_bytes) * self._slowdown(row.axis)
+            return self.fabric.seconds(row.op, row.axis, row.payload_bytes) * self._slowdown(row.axis)
         return self._kernels.seconds(row)
+
+    @property
+    def contention(self) -> float:
+        """What a second of hidden data-parallel traffic adds to the compute that hides it."""
+        return self._efficiency.contention
+
+    def _slowdown(self, axis: str) -> Num:
+        """What a collective of a training step takes over nccl-tests of the same size, which have the machine for themselves."""
+        if axis not in self._slowdowns:
+            part, own = PART_OF_AXIS.get(axis), self._efficiency
+            if part is None:
+                group = self.fabric.group(axis)
+                self._slowdowns[axis] = where(group.ranks > group.members[0], own.dp_across, own.dp_inside)
+            else:
+                self._slowdowns[axis] = getattr(own, part)
+        return self._slowdowns[axis]
 
     def price_block(self, block: Block) -> BlockNumbers:
         """Seconds by pass. Ring exchanges hide behind the attention of the ring's other steps where the stack does that."""
@@ -202,8 +227,18 @@ class Priced:
         none = Cost()
         return BlockNumbers(
             by_phase.get("forward", none), by_phase.get("recompute", none), by_phase.get("backward_input", none),
-            by_phase.get("backward_weight", none), block.saved_bytes, self._working_bytes(block),
+            by_phase.get("backward_weight", none), block.saved_bytes, self._working_bytes(block), *self._host_s(block),
         )  # fmt: skip
+
+    def _host_s(self, block: Block) -> tuple[Num, Num]:
+        """What the host needs to launch a layer's forward, and its backward: a third of its kernels in the forward, as many again in a
+        recomputation, two thirds in the backward. None of it where nothing but a graph is launched."""
+        stack = self.ledger.stack
+        if block.least is None or stack.graphs or (block.least == "moe" and stack.static_routing):
+            return 0.0, 0.0
+        own = self._efficiency
+        third = (own.host_moe_s if block.least == "moe" else own.host_layer_s) * (stack.level / 3)
+        return third, third * (3 if block.recompute else 2)
 
     def _pass(self, rows: list[Row]) -> Cost:
         stack = self.ledger.stack
@@ -222,6 +257,8 @@ class Priced:
                 parts[part] = parts[part] + row.times * seconds
         ring = self.ledger.layout.cp // self.ledger.layout.ulysses
         parts["cp"] = parts["cp"] + larger(ring_s - core_s * (ring - 1) / ring, 0.0)
+        if stack.hides_tensor_parallel:
+            parts["tp"] = parts["tp"] * self._efficiency.async_tp
         if stack.hides_expert_parallel:
             parts["ep"] = larger(parts["ep"] - parts["compute"], 0.0)
         return Cost(parts["compute"], parts["tp"], parts["cp"], parts["ep"])

@@ -75,6 +75,13 @@ def _kinds(report: Report) -> str:
         share = report.naive
         text = f"{share['mape']:.1%} mean, {share['median']:.1%} median, {share['p90']:.1%} p90"
         notes.append(f"constant utilisation per GPU generation and precision, of the other sources: {text} (dense)")
+    if found["kernel_tables_only"]:
+        share = found["kernel_tables_only"]
+        notes.append(
+            f"constants from kernel tables alone: {share['mape']:.1%} mean, {share['median']:.1%} median, {share['p90']:.1%} p90 (dense)"
+        )
+    if report.without_source:
+        notes.append("each source is priced with constants that were fitted without it")
     if found["ranking"]:
         order = found["ranking"]
         notes.append(

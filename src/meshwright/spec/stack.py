@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from meshwright.spec.efficiency import Efficiency
+
 FUSED_SAVES = frozenset({
     "norm_input", "norm_statistics", "linear_input", "qk_norm_input", "qkv", "attention_output", "attention_statistics",
     "gate_up_output", "down_input", "router_logits", "routing", "expert_input", "expert_gate_up_output",
@@ -42,6 +44,15 @@ class Stack:
         recomputes_whole_layer: full recomputation repeats the layer to its end; else it stops at the last tensor that the
             backward needs (torch's non-reentrant checkpoint).
         fused_elementwise: norms, activations and residuals are one kernel each.
+        static_routing: every expert has a fixed capacity (token dropping), or the sizes stay on the device: the host need not know them.
+        graphs: layers are CUDA graphs: the host launches one of them and not every kernel.
+        selective_operators: selective recomputation repeats every second product and all elementwise operations, not attention
+            (torchtitan's operator-level activation checkpointing).
+        keeps_gathered_in_pipeline: with a pipeline, zero=3 gathers once per step (torchtitan's reshard_after_forward "default").
+        efficiency: constants of the time model, None for the catalog's. level: factor on every step,
+            1 until runs of one's own say otherwise.
+            spread: standard deviation of the logarithm of measured over predicted, where runs of one's own tell it.
+        base, file: of a calibrated stack, the name that it was made from and where it was written.
     """
 
     name: str
@@ -57,7 +68,26 @@ class Stack:
     fused_dispatch: bool = False
     recomputes_whole_layer: bool = False
     fused_elementwise: bool = True
+    static_routing: bool = False
+    graphs: bool = False
+    selective_operators: bool = False
+    keeps_gathered_in_pipeline: bool = False
+    efficiency: Efficiency | None = None
+    level: float = 1.0
+    spread: float | None = None
+    base: str = ""
+    file: str = ""
     source: str = ""
+
+    @property
+    def framework(self) -> str:
+        """The name of the stack that this one was calibrated from, or its own."""
+        return self.base or self.name
+
+    @property
+    def said(self) -> str:
+        """What ``--stack`` takes to mean it."""
+        return self.file or self.name
 
 
 STACKS: dict[str, Stack] = {
@@ -68,10 +98,16 @@ STACKS: dict[str, Stack] = {
               " --overlap-grad-reduce --overlap-param-gather"),
         Stack(name="megatron-deepep", saves=FUSED_SAVES, recomputes_whole_layer=True, loss_kernel="in_place", fused_dispatch=True,
               source="Megatron-core 2025 as megatron, with DeepEP: --moe-token-dispatcher-type flex --moe-enable-deepep"),
-        Stack(name="torchtitan", saves=FUSED_SAVES, loss_kernel="plain",
+        Stack(name="megatron-bridge", saves=FUSED_SAVES, recomputes_whole_layer=True, loss_kernel="in_place", fused_dispatch=True,
+              hides_tensor_parallel=True, hides_pipeline=True,
+              source="performance recipes of NeMo 2024 and Megatron-Bridge 2025: tp_comm_overlap, overlap_p2p_comm, overlap_grad_reduce,"
+              " overlap_param_gather; flex dispatcher with DeepEP or HybridEP"),
+        Stack(name="torchtitan", saves=FUSED_SAVES, loss_kernel="plain", attention_kernel="flash-2",
+              keeps_gathered_in_pipeline=True,
               source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
-        Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False, source="eager PyTorch FSDP2"),
-        Stack(name="deepspeed", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False,
+        Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False, attention_kernel="flash-2",
+              source="eager PyTorch FSDP2, SDPA flash attention"),
+        Stack(name="deepspeed", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False, attention_kernel="flash-2",
               source="DeepSpeed ZeRO, overlap_comm"),
         Stack(name="meshwright", saves=FUSED_SAVES, hides_parameter_gather=False, source="this project's runtime"),
         Stack(name="megatron-2021", saves=FUSED_SAVES | {"scores", "dropout_masks"}, attention_kernel="none", recomputes_whole_layer=True,

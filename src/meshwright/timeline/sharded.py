@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from meshwright.step_time import layer_pairs, root_of
+from meshwright.chunk_time import layer_pairs, root_of
 
 if TYPE_CHECKING:
     from meshwright.ledger.stages import Chunk

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import exp
 from typing import Any
 
 from meshwright.estimate import Estimate, device_peak, estimate
 from meshwright.model_flops import flops_per_token
+from meshwright.spec.efficiency import fitted, prior, sources
 from meshwright.validate.measured import Figure
 from meshwright.validate.question import Question, question_of
 from meshwright.validate.runs import Run, Unjudgeable
@@ -85,6 +87,24 @@ def plain_price(question: Question) -> Estimate:
     return estimate(question.model, question.cluster, question.workload, question.layout, question.stack)
 
 
+def fast_price(question: Question) -> Estimate:
+    """The same with the step in closed form, for pages and tests that price every run several times."""
+    return estimate(question.model, question.cluster, question.workload, question.layout, question.stack, closed_form=True)
+
+
+def left_out(question: Question) -> Question:
+    """The question with the constants that were fitted without its source, if there are such."""
+    source = question.run.source
+    if source not in sources():
+        return question
+    return replace(question, stack=replace(question.stack, efficiency=fitted(source)))
+
+
+def uncalibrated(question: Question) -> Question:
+    """The question with what kernel tables alone say."""
+    return replace(question, stack=replace(question.stack, efficiency=prior()))
+
+
 def judge(question: Question, price: Price = plain_price) -> list[Judged]:
     """The run's time and memory, as far as they were measured."""
     found = price(question)
@@ -128,11 +148,7 @@ def figure_of(question: Question, figure: Figure, step_s: float) -> float:
     return flops_per_s / device_peak(question.model, question.cluster, "bf16")
 
 
-def with_step(judged: Judged, factor: float) -> Judged:
-    """The same with the step ``factor`` times as long."""
-    if not judged.is_time:
-        return judged
-    scale = factor if judged.metric == "step_s" else 1 / factor
-    return replace(
-        judged, predicted=judged.predicted * scale, low=judged.low * scale, high=judged.high * scale, step_s=judged.step_s * factor
-    )
+def ranged(one: Judged, half_width: float) -> Judged:
+    """The same with a range of ``half_width`` on each side, in the logarithm."""
+    width = exp(half_width)
+    return replace(one, low=one.predicted / width, high=one.predicted * width)

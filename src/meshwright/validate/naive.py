@@ -25,14 +25,16 @@ def ideal_s(question: Question) -> float:
 
 
 def naive_errors(judged: Sequence[Judged]) -> list[float]:
-    """Error of each timed figure under the baseline; where no other source has the GPU and precision, all of them serve."""
+    """Error of each timed figure under the baseline; where no other source has the GPU and precision, all of them serve. None without
+    another source."""
     timed = [one for one in judged if one.is_time and one.question.time is not None and one.question.time.step_s]
     reached = [(_kind(one), one.source, ideal_s(one.question) / (one.question.time.step_s or 1.0)) for one in timed]  # type: ignore[union-attr]
     found = []
     for kind, source, own in reached:
         alike = [value for other, where, value in reached if other == kind and where != source]
-        rest = [value for _, where, value in reached if where != source] or [own]
-        found.append(own / float(np.median(alike or rest)) - 1)
+        rest = [value for _, where, value in reached if where != source]
+        if rest:
+            found.append(own / float(np.median(alike or rest)) - 1)
     return found
 
 

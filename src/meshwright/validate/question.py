@@ -40,6 +40,10 @@ class Question:
     complete: bool
 
     @property
+    def id(self) -> str:
+        return self.run.id
+
+    @property
     def dense(self) -> bool:
         return self.model.moe is None
 
@@ -77,6 +81,8 @@ def _published(run: Run) -> Question:
     cluster, of_cluster = cluster_of(run)
     stack, of_stack = stack_of(run, model)
     layout, of_layout = layout_of(run, model)
+    if stack.keeps_gathered_in_pipeline and layout.zero == 3 and layout.pp > 1 and not layout.zero_variant:
+        layout = replace(layout, zero_variant="keep")
     precision = _precision(run, layout, stack)
     workload = Training(seq=run.whole("seq_len"), batch=run.whole("global_batch"), precision=precision)
     if layout.sp and model.vocab_size and workload.seq % (layout.tp * layout.cp):

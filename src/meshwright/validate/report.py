@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.validate.judge import Judged, Price, Skipped, judge, plain_price, questions_of
+from meshwright.validate.calibrated import judge_calibrated
+from meshwright.validate.judge import Judged, Price, Skipped, fast_price, judge, left_out, plain_price, questions_of, uncalibrated
 from meshwright.validate.naive import naive_errors
 from meshwright.validate.question import Question
 from meshwright.validate.runs import read_runs
@@ -22,6 +23,8 @@ class Report:
 
     Attributes:
         judged: every figure. skipped: rows without one. doubtful: ids of rows whose figures are in doubt, summed apart.
+        tables: every figure with constants from kernel tables alone. naive: errors of constant utilisation.
+        without_source: whether each source was priced with constants that were fitted without it.
         calibrated: figures of sources that had runs to spare for calibration, after it; fitted: the ids that it used.
     """
 
@@ -32,6 +35,8 @@ class Report:
     fitted: tuple[str, ...] = ()
     runs_to_fit: int = 0
     naive: dict[str, float] = field(default_factory=dict)
+    tables: tuple[Judged, ...] = ()
+    without_source: bool = False
 
     def chosen(self, kind: str, judged: Sequence[Judged] | None = None, with_doubtful: bool = False) -> list[Judged]:
         """Figures of a kind: "time", "memory", or times of complete rows, "dense" or "moe"; doubtful rows only if asked."""
@@ -52,6 +57,8 @@ class Report:
         found["by_source"] = {source: _json(errors(group)) for source, group in by(self.chosen("time"), lambda one: one.source).items()}
         found["ranking"] = _json(ranking(self.chosen("time")))
         found["constant_utilisation"] = self.naive
+        found["kernel_tables_only"] = _json(errors(self.chosen("dense", self.tables)))
+        found["without_source"] = self.without_source
         if self.runs_to_fit:
             found["calibrated"] = {
                 "runs": self.runs_to_fit,
@@ -85,16 +92,27 @@ def _json(found: Errors | Ranking | None) -> dict[str, Any] | None:
     return None if found is None else found.as_json()
 
 
-def validate(path: Path, price: Price = plain_price) -> Report:
+def validate(
+    path: Path, calibrate: int = 0, seed: int = 0, without_source: bool = False, price: Price = plain_price
+) -> Report:  # fmt: skip
     """Judge every run of a file; ``published_runs_doubtful.csv`` beside ``published_runs.csv`` says which rows are in doubt.
+
+    Args:
+        calibrate: fit so many runs of each source, and judge the rest again. seed: of their choice.
+        without_source: price each source with the constants that were fitted without it, where the catalog has them.
 
     Raises:
         InputError: the file is not a table of runs.
     """
     questions, skipped = questions_of(read_runs(path))
-    judged = judge_all(questions, price)
+    if without_source:
+        questions = [left_out(question) for question in questions]
+    judged, doubtful = judge_all(questions, price), doubtful_ids(path)
+    tables = judge_all([uncalibrated(question) for question in questions], fast_price)
+    again, used = judge_calibrated(judged, doubtful, calibrate, seed, price) if calibrate else ([], ())
     return Report(
-        judged=tuple(judged), skipped=tuple(skipped), doubtful=doubtful_ids(path), naive=_naive(judged),
+        judged=tuple(judged), skipped=tuple(skipped), doubtful=doubtful, calibrated=tuple(again), fitted=used, runs_to_fit=calibrate,
+        naive=_naive(judged), tables=tuple(tables), without_source=without_source,
     )  # fmt: skip
 
 

@@ -16,7 +16,10 @@ RULES: tuple[tuple[str, str, tuple[int, int]], ...] = (
     (r"automodel", "fsdp", (0, 9999)),
     (r"internevo|internlm|deepspeed-?ulysses", "deepspeed", (2023, 9999)),
     (r"megatron|narayanan|korthikanti|bigscience|bloom|dlperf|opt-175|glm", "megatron-2021", (0, 2022)),
-    (r"zero bubble|megascale", "megatron-2023", (0, 2024)),
+    # its memory formula, 34 s b h + 5 a s^2 b, is of materialised scores (arXiv 2401.10241, table 1)
+    (r"zero bubble", "megatron-2021", (0, 9999)),
+    (r"megascale", "megatron-2023", (0, 2024)),
+    (r"megatron-?bridge|nemo", "megatron-bridge", (2024, 9999)),
     (r"megatron|nemo|llama|simumax|deepseek|nvidia", "megatron", (2023, 9999)),
     (r"fsdp", "fsdp", (0, 9999)),
 )
@@ -30,8 +33,8 @@ def stack_of(run: Run, model: Model) -> tuple[Stack, list[str]]:
     name = next((stack for words, stack, (low, high) in RULES if low <= year <= high and run.says(words, *fields)), None)
     assumed = [] if name else ["stack of its year"]
     stack = STACKS[name or ("megatron-2021" if year < 2023 else "megatron")]
-    if stack.name == "torchtitan" and run.says(r"\beager\b", "impl_notes"):
-        stack = STACKS["fsdp"]
+    if stack.name == "torchtitan":
+        stack = replace(STACKS["fsdp"] if run.says(r"\beager\b", "impl_notes") else stack, selective_operators=True)
     return _as_said(run, stack), assumed
 
 
@@ -51,4 +54,8 @@ def _as_said(run: Run, stack: Stack) -> Stack:
         stack = replace(stack, fused_dispatch=True)
     if run.says(r"no flash attention", *notes):
         stack = replace(stack, attention_kernel="none")
+    if run.says(r"token-?drop", "impl_notes", "notes", "model"):
+        stack = replace(stack, static_routing=True)
+    if run.says(r"cuda.?graph", *notes):
+        stack = replace(stack, graphs=True)
     return stack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshwright.arithmetic import Num
 from meshwright.ledger.blocks import attention, attention_core, embedding, head, mlp, moe, mtp
@@ -19,7 +19,8 @@ class Block:
 
     Attributes:
         saved_bytes: kept from its forward to its backward. working_bytes: what is there beside that while its backward
-            runs (the saved tensors that recomputation brings back).
+            runs (the saved tensors that recomputation brings back). least: what bounds it from below, the launches of a
+            "dense" or a "moe" layer; None for what is no layer.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Block:
     backward: list[Row]
     saved_bytes: Num
     working_bytes: Num
+    least: str | None = None
 
     def rows(self) -> list[Row]:
         return [*self.forward, *self.recompute, *self.backward]
@@ -44,7 +46,9 @@ def layer_block(s: Sizes, block: LayerBlock) -> Block:
     everything = saved(fw.rows)
     again: list[Row] = []
     kept: Num = everything
-    if block.recompute == "selective":
+    if block.recompute == "selective" and s.stack.selective_operators:
+        kept, again = _operators_again(s, fw.rows)
+    elif block.recompute == "selective":
         kept = saved([row for row in fw.rows if row.kind != "attention"])
         core = Writer(s)
         attention_core.recompute(core, kind.window)
@@ -52,7 +56,23 @@ def layer_block(s: Sizes, block: LayerBlock) -> Block:
     elif block.recompute == "full":
         kept = s.stream_tokens * s.model.hidden_size * s.act_bytes
         again = [row.again() for row in _needed_again(fw.rows, s.stack.recomputes_whole_layer)]
-    return Block(kind.label, fw.rows, again, bw.rows, kept, everything - kept)
+    return Block(kind.label, fw.rows, again, bw.rows, kept, everything - kept, "moe" if kind.moe else "dense")
+
+
+def _operators_again(s: Sizes, rows: list[Row]) -> tuple[Num, list[Row]]:
+    """(bytes kept, rows that run again) where every second product's output is kept, attention's and the scatters' too, and all else
+    runs again. Products are counted at one half each."""
+    kept: Num = s.stream_tokens * s.model.hidden_size * s.act_bytes
+    again: list[Row] = []
+    for row in rows:
+        if row.kind == "attention":
+            kept = kept + row.saved_bytes + row.write_bytes
+        elif row.kind in ("matmul", "grouped_matmul"):
+            kept = kept + row.write_bytes / 2
+            again.append(replace(row.again(), flops=row.flops / 2, read_bytes=row.read_bytes / 2, write_bytes=row.write_bytes / 2))
+        elif row.op is None or row.op == "all_gather":
+            again.append(row.again())
+    return kept, again
 
 
 def _needed_again(rows: list[Row], whole: bool) -> list[Row]:

@@ -82,6 +82,10 @@ def _kinds(report: Report) -> str:
         )
     if report.without_source:
         notes.append("each source is priced with constants that were fitted without it")
+    counts = report.fit_counts
+    notes.append(f"fits: {counts['predicted_to_run']} of {counts['ran']} runs that ran were predicted to")
+    if counts["out_of_memory"]:
+        notes.append(f"out of memory: {counts['predicted_out_of_memory']} of {counts['out_of_memory']} such runs were predicted not to fit")
     if found["ranking"]:
         order = found["ranking"]
         notes.append(

@@ -62,6 +62,28 @@ class Judged:
         }  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Whether a run was predicted to fit, and whether it did.
+
+    Attributes:
+        needed_bytes: predicted peak with context and communication buffers. memory_bytes: of the device.
+    """
+
+    id: str
+    ran: bool
+    needed_bytes: float
+    memory_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        return self.needed_bytes <= self.memory_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """Both verdicts, and the bytes."""
+        return {"id": self.id, "ran": self.ran, "fits": self.fits, "needed_bytes": self.needed_bytes, "memory_bytes": self.memory_bytes}
+
+
 @dataclass(frozen=True)
 class Skipped:
     """A row that cannot be judged, and why."""
@@ -111,6 +133,13 @@ def judge(question: Question, price: Price = plain_price) -> list[Judged]:
     return [_judged(question, figure, found) for figure in question.figures]
 
 
+def fit_of(question: Question, price: Price = plain_price) -> Fit:
+    """Whether the run was predicted to fit: the whole device, not the part that a plan may fill."""
+    found, device = price(question), question.cluster.device
+    needed = float(found.memory_bytes + found.reserved_bytes)
+    return Fit(id=question.id, ran=not question.out_of_memory, needed_bytes=needed, memory_bytes=device.memory_bytes)
+
+
 def _judged(question: Question, figure: Figure, found: Estimate) -> Judged:
     """A throughput's range is the step's turned round."""
     if figure.metric == "memory_bytes":
@@ -127,9 +156,14 @@ MEMORY_SPREAD = 0.10
 """Half width of a memory figure's range: 90 % of the allocator peaks of published runs (docs/validation.md)."""
 
 
+FRAGMENTS = 0.06
+"""Cache and fragments over the allocator's peak: 0.05 to 0.12 in torchtitan's tables of 2024, which print what is reserved."""
+
+
 def memory_range(question: Question, figure: Figure, found: Estimate) -> tuple[float, float, float]:
     """Low, middle and high; a figure of nvidia-smi has context and communication buffers in it."""
-    middle = found.memory_bytes + (0 if figure.allocator else found.reserved_bytes)
+    middle = found.memory_bytes * (1.0 if figure.kind == "allocated" else 1.0 + FRAGMENTS)
+    middle += found.reserved_bytes if figure.kind == "device" else 0
     return middle * (1 - MEMORY_SPREAD), float(middle), middle * (1 + MEMORY_SPREAD)
 
 

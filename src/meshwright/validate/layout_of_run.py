@@ -132,7 +132,8 @@ def _replicas(run: Run, dp: int, cp: int) -> int:
 def _recompute(run: Run, assumed: list[str]) -> tuple[str, int | None]:
     said = run.text("recompute")
     if not said:
-        assumed.append("no recomputation")
+        said = "selective" if run.says("torchtitan", "source") else "none"
+        assumed.append("selective recomputation, torchtitan's default" if said == "selective" else "no recomputation")
     if re.search(r"^(no|none|off|false|0)\b|^$", said, re.IGNORECASE):
         return "none", None
     part = re.search(r"(\d+) ?layers?|block[^0-9]*(\d+)|full[ =(]*(\d+)", said, re.IGNORECASE)

@@ -10,6 +10,10 @@ from meshwright.validate.runs import Run, Unjudgeable
 
 Metric = Literal["step_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "memory_bytes"]
 
+MemoryKind = Literal["allocated", "reserved", "device"]
+"""allocated: the allocator's peak. reserved: what it has taken from the device, its cache and fragments included. device: what nvidia-smi
+shows, context and communication buffers included."""
+
 UNITS: dict[str, float] = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 
 
@@ -21,14 +25,14 @@ class Figure:
         value: in the metric's unit; mfu as a fraction. step_s: the step time that the figure comes to, None where the source's
             flops convention has to be applied first, or for memory.
         convention: of a flops figure without a step time (model_flops.py).
-        allocator: whether a memory figure is the allocator's; else context and communication buffers are in it.
+        kind: of a memory figure, see MemoryKind.
     """
 
     metric: Metric
     value: float
     step_s: float | None = None
     convention: str = "full"
-    allocator: bool = True
+    kind: MemoryKind = "allocated"
 
 
 def figures(run: Run) -> list[Figure]:
@@ -38,7 +42,7 @@ def figures(run: Run) -> list[Figure]:
         Unjudgeable: neither is there.
     """
     found = [figure for figure in (_time(run), _memory(run)) if figure is not None]
-    if not found:
+    if not found and not ran_out_of_memory(run):
         raise Unjudgeable("no time, throughput, MFU or memory is given")
     return found
 
@@ -88,5 +92,17 @@ def _memory(run: Run) -> Figure | None:
     unit = run.text("peak_mem_unit") or "GiB"
     if unit not in UNITS:
         raise Unjudgeable(f"peak memory is in {unit}")
-    seen = run.says(r"nvidia-?smi", "metric2_name", "metric3_name", "notes", "source") or run.says(r"bigscience|bloom", "source")
-    return Figure("memory_bytes", run.number("peak_mem_value") * UNITS[unit], allocator=not seen)
+    return Figure("memory_bytes", run.number("peak_mem_value") * UNITS[unit], kind=_memory_kind(run))
+
+
+def _memory_kind(run: Run) -> MemoryKind:
+    """torchtitan logs max_reserved (components/metrics.py, 2024), BigScience nvidia-smi; the rest is taken for the allocator's peak."""
+    words = ("metric2_name", "metric3_name", "notes", "source")
+    if run.says(r"nvidia-?smi", *words) or run.says(r"bigscience|bloom", "source"):
+        return "device"
+    return "reserved" if run.says(r"reserved", *words) or run.says("torchtitan", "source") else "allocated"
+
+
+def ran_out_of_memory(run: Run) -> bool:
+    """Whether the row says that the run did not fit."""
+    return run.says(r"\boom\b|out of memory|did not fit", "metric_value", "metric_unit", "step_time_s")

@@ -15,7 +15,7 @@ from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
 from meshwright.spec.workload import PRECISIONS, Training
 from meshwright.validate.cluster_of_run import cluster_of
 from meshwright.validate.layout_of_run import layout_of
-from meshwright.validate.measured import Figure, figures
+from meshwright.validate.measured import Figure, figures, ran_out_of_memory
 from meshwright.validate.model_of_run import model_of
 from meshwright.validate.runs import Run, Unjudgeable
 from meshwright.validate.stack_of_run import stack_of
@@ -27,6 +27,7 @@ class Question:
 
     Attributes:
         assumed: what the row does not say. complete: it says every degree, the micro-batch and a time.
+        out_of_memory: the run did not fit.
     """
 
     run: Run
@@ -38,6 +39,7 @@ class Question:
     figures: tuple[Figure, ...]
     assumed: tuple[str, ...]
     complete: bool
+    out_of_memory: bool = False
 
     @property
     def id(self) -> str:
@@ -102,6 +104,7 @@ def _published(run: Run) -> Question:
         figures=found,
         assumed=assumed,
         complete=complete,
+        out_of_memory=ran_out_of_memory(run),
     )
 
 

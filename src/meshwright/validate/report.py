@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from meshwright.validate.calibrated import judge_calibrated
-from meshwright.validate.judge import Judged, Price, Skipped, fast_price, judge, left_out, plain_price, questions_of, uncalibrated
+from meshwright.validate.judge import (
+    Fit,
+    Judged,
+    Price,
+    Skipped,
+    fast_price,
+    fit_of,
+    judge,
+    left_out,
+    plain_price,
+    questions_of,
+    uncalibrated,
+)
 from meshwright.validate.naive import naive_errors
 from meshwright.validate.question import Question
 from meshwright.validate.runs import read_runs
@@ -23,7 +35,8 @@ class Report:
 
     Attributes:
         judged: every figure. skipped: rows without one. doubtful: ids of rows whose figures are in doubt, summed apart.
-        tables: every figure with constants from kernel tables alone. naive: errors of constant utilisation.
+        fits: which runs were predicted to fit. naive: errors of constant utilisation.
+        tables: every figure with constants from kernel tables alone.
         without_source: whether each source was priced with constants that were fitted without it.
         calibrated: figures of sources that had runs to spare for calibration, after it; fitted: the ids that it used.
     """
@@ -36,6 +49,7 @@ class Report:
     runs_to_fit: int = 0
     naive: dict[str, float] = field(default_factory=dict)
     tables: tuple[Judged, ...] = ()
+    fits: tuple[Fit, ...] = ()
     without_source: bool = False
 
     def chosen(self, kind: str, judged: Sequence[Judged] | None = None, with_doubtful: bool = False) -> list[Judged]:
@@ -59,6 +73,7 @@ class Report:
         found["constant_utilisation"] = self.naive
         found["kernel_tables_only"] = _json(errors(self.chosen("dense", self.tables)))
         found["without_source"] = self.without_source
+        found["fits"] = self.fit_counts
         if self.runs_to_fit:
             found["calibrated"] = {
                 "runs": self.runs_to_fit,
@@ -66,6 +81,15 @@ class Report:
                 "before": {kind: _json(errors(self.chosen(kind, self.same_before))) for kind in KINDS},
             }
         return found
+
+    @property
+    def fit_counts(self) -> dict[str, int]:
+        """Runs that ran, and of them those predicted to; runs that did not fit, and of them those predicted not to."""
+        ran, out = [one for one in self.fits if one.ran], [one for one in self.fits if not one.ran]
+        return {
+            "ran": len(ran), "predicted_to_run": sum(one.fits for one in ran),
+            "out_of_memory": len(out), "predicted_out_of_memory": sum(not one.fits for one in out),
+        }  # fmt: skip
 
     @property
     def same_before(self) -> list[Judged]:
@@ -78,6 +102,7 @@ class Report:
         found: dict[str, Any] = {
             "runs": [{**one.as_json(), "doubtful": one.id in self.doubtful} for one in self.judged],
             "skipped": [vars(one) for one in self.skipped],
+            "fits": [one.as_json() for one in self.fits if not (one.ran and one.fits)],
             "summary": self.summary(),
         }
         if self.runs_to_fit:
@@ -112,7 +137,8 @@ def validate(
     again, used = judge_calibrated(judged, doubtful, calibrate, seed, price) if calibrate else ([], ())
     return Report(
         judged=tuple(judged), skipped=tuple(skipped), doubtful=doubtful, calibrated=tuple(again), fitted=used, runs_to_fit=calibrate,
-        naive=_naive(judged), tables=tuple(tables), without_source=without_source,
+        naive=_naive(judged), tables=tuple(tables), fits=tuple(fit_of(question, fast_price) for question in questions),
+        without_source=without_source,
     )  # fmt: skip
 
 

@@ -102,6 +102,8 @@ STACKS: dict[str, Stack] = {
               hides_tensor_parallel=True, hides_pipeline=True,
               source="performance recipes of NeMo 2024 and Megatron-Bridge 2025: tp_comm_overlap, overlap_p2p_comm, overlap_grad_reduce,"
               " overlap_param_gather; flex dispatcher with DeepEP or HybridEP"),
+        Stack(name="automodel", saves=FUSED_SAVES, loss_kernel="in_place", fused_dispatch=True,
+              source="NeMo AutoModel 2025 benchmark recipes: FSDP2, Transformer Engine's attention, linear layers and norms, DeepEP"),
         Stack(name="torchtitan", saves=FUSED_SAVES, loss_kernel="plain", attention_kernel="flash-2",
               keeps_gathered_in_pipeline=True,
               source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
@@ -117,8 +119,9 @@ STACKS: dict[str, Stack] = {
         Stack(name="megatron-2023", saves=FUSED_SAVES, attention_kernel="flash-2", recomputes_whole_layer=True, loss_kernel="softmax",
               hides_parameter_gather=False, source="Megatron-LM 2023: --use-flash-attn, fused norms and bias-activation,"
               " --overlap-grad-reduce"),
-        Stack(name="fsdp-2023", saves=FUSED_SAVES | EAGER_EXTRAS, attention_kernel="flash-1", loss_kernel="plain", fused_elementwise=False,
-              source="PyTorch 1.13 to 2.0 FSDP with Composer: eager layers, Triton flash attention"),
+        Stack(name="fsdp-2023", saves=FUSED_SAVES, attention_kernel="flash-1", loss_kernel="in_place", fused_elementwise=False,
+              source="PyTorch 1.13 to 2.0 FSDP with Composer and llm-foundry's defaults: eager layers, attn_impl triton,"
+              " low_precision_layernorm, fused_crossentropy"),
         Stack(name="fsdp-2024", saves=FUSED_SAVES, attention_kernel="flash-2", loss_kernel="plain",
               source="PyTorch 2.2 to 2.4 FSDP with torch.compile, SDPA flash attention"),
         Stack(name="nanotron", saves=FUSED_SAVES | EAGER_EXTRAS, attention_kernel="flash-2", loss_kernel="plain", fused_elementwise=False,

@@ -41,14 +41,21 @@ def layout_of(run: Run, model: Model) -> tuple[Layout, list[str]]:
     zero, variant = _zero(run, dp * cp, assumed)
     replicas = _replicas(run, dp, cp)
     recompute, limit = _recompute(run, assumed)
-    ulysses = cp > 1 and run.says(r"all-?to-?all|ulysses|a2a", "impl_notes", "notes")
+    kind = _cp_kind(run) if cp > 1 else "zigzag"
     layout = Layout(
-        tp=tp, sp=sp, cp=cp, cp_kind="ulysses" if ulysses else "zigzag", ulysses=cp if ulysses else 1, pp=pp, schedule=schedule,
+        tp=tp, sp=sp, cp=cp, cp_kind=kind, ulysses=cp if kind == "ulysses" else 1, pp=pp, schedule=schedule,
         virtual_stages=chunks, stages=stages_of(len(model.layers), pp * chunks), ep=run.whole("ep", 1) if model.moe else 1,
         etp=_expert_tp(run, model, tp, cp, dp // replicas), dp_replicate=replicas, dp_shard=dp // replicas, zero=zero, zero_variant=variant,
         mb=mb, recompute=recompute, recompute_layers=limit, vocab_pad=VOCAB_PAD,
     )  # fmt: skip
     return layout, assumed
+
+
+def _cp_kind(run: Run) -> str:
+    if run.says(r"cp (all-?to-?all|a2a)|ulysses", "impl_notes", "notes"):
+        return "ulysses"
+    gathers = run.says(r"cp all-?gather", "impl_notes", "notes") or run.says(r"2407\.21783|llama 3 (report|herd)", "source")
+    return "allgather" if gathers else "zigzag"
 
 
 def _schedule(run: Run, pp: int, assumed: list[str]) -> tuple[str, int]:
@@ -151,5 +158,5 @@ def _expert_tp(run: Run, model: Model, tp: int, cp: int, shards: int) -> int:
     if run.has("etp"):
         return run.whole("etp")
     ep, fold = run.whole("ep", 1), shards * cp * tp
-    # every model card of the Megatron MoE recipes of 2025 on says etp=1
-    return 1 if run.whole("year", 2025) >= 2024 or fold % (ep * tp) else tp
+    # every model card of the Megatron MoE recipes of 2025 on says etp=1; without ep, tp is all that cuts experts
+    return 1 if (ep > 1 and run.whole("year", 2025) >= 2024) or fold % (ep * tp) else tp

@@ -46,6 +46,11 @@ class Question:
         return self.run.id
 
     @property
+    def says_recompute(self) -> bool:
+        """Whether the row says what is recomputed; a layout of the user's own always does."""
+        return not self.run.published or self.run.has("recompute")
+
+    @property
     def dense(self) -> bool:
         return self.model.moe is None
 

@@ -84,7 +84,10 @@ class Report:
 
     @property
     def fit_counts(self) -> dict[str, int]:
-        """Runs that ran, and of them those predicted to; runs that did not fit, and of them those predicted not to."""
+        """Runs that ran, and of them those predicted to; runs that did not fit, and of them those predicted not to.
+
+        Rows that do not say what they recompute are left out.
+        """
         ran, out = [one for one in self.fits if one.ran], [one for one in self.fits if not one.ran]
         return {
             "ran": len(ran), "predicted_to_run": sum(one.fits for one in ran),
@@ -137,7 +140,7 @@ def validate(
     again, used = judge_calibrated(judged, doubtful, calibrate, seed, price) if calibrate else ([], ())
     return Report(
         judged=tuple(judged), skipped=tuple(skipped), doubtful=doubtful, calibrated=tuple(again), fitted=used, runs_to_fit=calibrate,
-        naive=_naive(judged), tables=tuple(tables), fits=tuple(fit_of(question, fast_price) for question in questions),
+        naive=_naive(judged), tables=tuple(tables), fits=tuple(fit_of(q, fast_price) for q in questions if q.says_recompute),
         without_source=without_source,
     )  # fmt: skip
 

@@ -13,8 +13,9 @@ RULES: tuple[tuple[str, str, tuple[int, int]], ...] = (
     (r"foundry|composer|mosaic", "fsdp-2023", (0, 9999)),
     (r"fms|fsdp-?1\b|pytorch fsdp", "fsdp-2024", (0, 9999)),
     (r"torchtitan", "torchtitan", (0, 9999)),
-    (r"automodel", "fsdp", (0, 9999)),
-    (r"internevo|internlm|deepspeed-?ulysses", "deepspeed", (2023, 9999)),
+    (r"automodel", "automodel", (0, 9999)),
+    (r"internevo|internlm", "megatron-2023", (2023, 9999)),  # flash attention 2, fused norms and cross-entropy
+    (r"ulysses|deepspeed(?!.*megatron)", "deepspeed", (2023, 9999)),
     (r"megatron|narayanan|korthikanti|bigscience|bloom|dlperf|opt-175|glm", "megatron-2021", (0, 2022)),
     # its memory formula, 34 s b h + 5 a s^2 b, is of materialised scores (arXiv 2401.10241, table 1)
     (r"zero bubble", "megatron-2021", (0, 9999)),
@@ -50,7 +51,7 @@ def _as_said(run: Run, stack: Stack) -> Stack:
         stack = replace(stack, hides_data_parallel=False)
     if run.says(r"async ?tp\b|async comm", *notes):
         stack = replace(stack, hides_tensor_parallel=True)
-    if run.says(r"deepep|hybridep", *notes):
+    if run.says(r"deepep|hybridep|dualpipe", *notes, "schedule"):
         stack = replace(stack, fused_dispatch=True)
     if run.says(r"no flash attention", *notes):
         stack = replace(stack, attention_kernel="none")

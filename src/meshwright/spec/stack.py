@@ -48,7 +48,6 @@ class Stack:
         graphs: layers are CUDA graphs: the host launches one of them and not every kernel.
         selective_operators: selective recomputation repeats every second product and all elementwise operations, not attention
             (torchtitan's operator-level activation checkpointing).
-        keeps_gathered_in_pipeline: with a pipeline, zero=3 gathers once per step (torchtitan's reshard_after_forward "default").
         efficiency: constants of the time model, None for the catalog's. level: factor on every step,
             1 until runs of one's own say otherwise.
             spread: standard deviation of the logarithm of measured over predicted, where runs of one's own tell it.
@@ -71,7 +70,6 @@ class Stack:
     static_routing: bool = False
     graphs: bool = False
     selective_operators: bool = False
-    keeps_gathered_in_pipeline: bool = False
     efficiency: Efficiency | None = None
     level: float = 1.0
     spread: float | None = None
@@ -105,7 +103,6 @@ STACKS: dict[str, Stack] = {
         Stack(name="automodel", saves=FUSED_SAVES, loss_kernel="in_place", fused_dispatch=True,
               source="NeMo AutoModel 2025 benchmark recipes: FSDP2, Transformer Engine's attention, linear layers and norms, DeepEP"),
         Stack(name="torchtitan", saves=FUSED_SAVES, loss_kernel="plain", attention_kernel="flash-2",
-              keeps_gathered_in_pipeline=True,
               source="torch.compile per block, FSDP2 prefetch, SDPA flash attention"),
         Stack(name="fsdp", saves=FUSED_SAVES | EAGER_EXTRAS, loss_kernel="plain", fused_elementwise=False, attention_kernel="flash-2",
               source="eager PyTorch FSDP2, SDPA flash attention"),

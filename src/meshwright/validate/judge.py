@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import exp
 from typing import Any
 
+from meshwright.errors import InputError
 from meshwright.estimate import Estimate, device_peak, estimate
 from meshwright.model_flops import flops_per_token
 from meshwright.spec.efficiency import fitted, prior, sources
@@ -98,9 +99,11 @@ def questions_of(runs: Iterable[Run]) -> tuple[list[Question], list[Skipped]]:
     skipped: list[Skipped] = []
     for run in runs:
         try:
-            questions.append(question_of(run))
-        except Unjudgeable as why:
-            skipped.append(Skipped(run.id, str(why)))
+            question = question_of(run)
+            fast_price(question)  # what the price refuses is a reason like any other
+            questions.append(question)
+        except (Unjudgeable, InputError, ValueError) as why:
+            skipped.append(Skipped(run.id, " ".join(str(why).split())[:200]))
     return questions, skipped
 
 

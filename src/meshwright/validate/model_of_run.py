@@ -29,7 +29,7 @@ def model_of(run: Run) -> tuple[Model, list[str]]:
     Raises:
         Unjudgeable: the shape is not printed, or of a kind that there is no model of.
     """
-    if run.says(r"mamba|hybrid|nemotron-?h|ssm|\bbert\b|\bt5\b|vision|diffusion", "model", "arch"):
+    if run.says(r"mamba|hybrid|nemotron-?h|qwen3-?next|ssm|\bbert\b|\bt5\b|vision|diffusion", "model", "arch"):
         raise Unjudgeable("not a decoder-only Transformer")
     known = _from_catalog(run)
     return (known, []) if known is not None else _from_columns(run)

@@ -88,13 +88,15 @@ def _published(run: Run) -> Question:
     cluster, of_cluster = cluster_of(run)
     stack, of_stack = stack_of(run, model)
     layout, of_layout = layout_of(run, model)
-    if stack.keeps_gathered_in_pipeline and layout.zero == 3 and layout.pp > 1 and not layout.zero_variant:
+    if layout.zero == 3 and layout.pp > 1 and not layout.zero_variant:
+        # Llama 3 (arXiv 2407.21783, section 3.3.2) and torchtitan's reshard_after_forward "default": parameters stay gathered.
         layout = replace(layout, zero_variant="keep")
     precision = _precision(run, layout, stack)
     workload = Training(seq=run.whole("seq_len"), batch=run.whole("global_batch"), precision=precision)
     if layout.sp and model.vocab_size and workload.seq % (layout.tp * layout.cp):
         layout = replace(layout, sp=False)
     check(model, workload, layout, cluster, layout.world_size)
+    _check_units(cluster, precision)
     known = ("gpus", "tp", "pp", "dp", "micro_batch", "global_batch", "seq_len")
     time = next((figure for figure in found if figure.metric != "memory_bytes"), None)
     complete = time is not None and time.step_s is not None and all(map(run.has, known))
@@ -111,6 +113,14 @@ def _published(run: Run) -> Question:
         complete=complete,
         out_of_memory=ran_out_of_memory(run),
     )
+
+
+def _check_units(cluster: Cluster, precision: str) -> None:
+    """The products' unit, and a 16-bit one, which attention needs."""
+    device, compute = cluster.device, PRECISIONS[precision].compute
+    half = device.peak("bf16") or device.peak("float16")
+    if half is None or (device.peak(compute) is None and compute != "bf16"):
+        raise Unjudgeable(f"{device.name} has no {compute} unit")
 
 
 def _precision(run: Run, layout: Layout, stack: Stack) -> str:
@@ -141,6 +151,7 @@ def _own(run: Run) -> Question:
         raise Unjudgeable(f"stack {name} is none of {', '.join(STACKS)}")
     workload = Training(seq=run.whole("seq"), batch=run.whole("batch"), precision=precision)
     check(model, workload, layout, cluster, gpus)
+    _check_units(cluster, precision or "bf16")
     return Question(
         run=run, model=model, cluster=cluster, workload=workload, layout=layout, stack=STACKS[name], figures=found, assumed=model.assumed,
         complete=any(figure.metric != "memory_bytes" for figure in found),

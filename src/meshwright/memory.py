@@ -59,7 +59,7 @@ def stage_memory(priced: Priced, index: int) -> StageMemory:
     _activations(memory, priced, stage)
     if priced.ledger.layout.pp > 1:
         s = priced.ledger.sizes
-        memory.communication = 2 * s.bytes(s.tensor(f"B/dp, S/{s.stream_axes}, D"))
+        memory.communication = 2 * s.bytes(s.stream)
     return memory
 
 

@@ -15,7 +15,6 @@ import torch.distributed as dist
 
 from meshwright.runtime.collectives import Steps, run_steps
 
-
 HEADER_BYTES = 14 + 20 + 32
 """Of a packet, as the interface counts it: Ethernet, IPv4, TCP with time stamps (RFC 7323), which Linux sends by default."""
 REPEATS = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from meshwright.ledger.blocks.layer import layer_block
+from meshwright.ledger.blocks.layer import feed_forward_sublayer, layer_block
 from meshwright.ledger.build import Ledger
 from meshwright.ledger.order import layer_kinds
 from meshwright.ledger.routed import rows_of_experts
@@ -53,4 +53,6 @@ def _layer(ledger: Ledger, block: LayerBlock, index: int, rank: int, loads: Any)
         return int(ledger.layer(block).saved_bytes)
     moe_index = sum(layer_kinds(ledger.model)[:index])
     rows = rows_of_experts(ledger.sizes, loads[moe_index], rank, Mesh(ledger.layout))
-    return int(layer_block(ledger.sizes.with_expert_rows(rows), block).saved_bytes)
+    sizes = ledger.sizes.with_expert_rows(rows)
+    attends, _ = ledger.sublayers(block.kind)
+    return int(layer_block(sizes, block, attends, feed_forward_sublayer(sizes, with_experts=True)).saved_bytes)

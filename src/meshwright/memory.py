@@ -10,6 +10,7 @@ communication                   received activations of a pipeline boundary, dou
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, fields
 
 from meshwright.arithmetic import Num, larger, where
@@ -32,6 +33,8 @@ class StageMemory:
     gradient_bucket: Num = 0
     working: Num = 0
     communication: Num = 0
+    parameter_bytes: Num = 0
+    """All that the parameters cause: weights, gradients, optimizer, gathered, gradient_bucket; added up once for many policies."""
 
     @property
     def state_bytes(self) -> Num:
@@ -40,22 +43,19 @@ class StageMemory:
 
     @property
     def peak_bytes(self) -> Num:
-        total: Num = 0
-        for name in CATEGORIES:
-            total = total + getattr(self, name)
-        return total
+        return self.parameter_bytes + self.activations + self.working + self.communication
 
     def categories(self) -> dict[str, Num]:
         return {name: getattr(self, name) for name in CATEGORIES}
 
 
-CATEGORIES = tuple(field.name for field in fields(StageMemory))
+CATEGORIES = tuple(field.name for field in fields(StageMemory) if field.name != "parameter_bytes")
 
 
 def stage_memory(priced: Priced, index: int) -> StageMemory:
     """The peak of pipeline rank ``index``."""
     stage = priced.ledger.stage(index)
-    memory = StageMemory(*_state(priced, stage))
+    memory = copy(_state(priced, stage))
     _activations(memory, priced, stage)
     if priced.ledger.layout.pp > 1:
         s = priced.ledger.sizes
@@ -91,15 +91,16 @@ def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]
     return found
 
 
-def _state(priced: Priced, stage: Stage) -> tuple[Num, ...]:
-    """StageMemory's fields up to ``gradient_bucket``, from the stage's units. The search meets one stage's units under
-    many schedules and recompute policies; they are added up once."""
+def _state(priced: Priced, stage: Stage) -> StageMemory:
+    """What the stage's units take. The search meets one stage's units under many schedules and recompute policies; they are
+    added up once."""
     key = priced.ledger.pipeline.state_keys[stage.index]
-    if key not in priced.units:
-        memory = StageMemory()
-        _add_state(memory, priced, stage)
-        priced.units[key] = (memory.weights, memory.gradients, memory.optimizer, 0, memory.gathered, memory.gradient_bucket)
-    found: tuple[Num, ...] = priced.units[key]
+    found: StageMemory | None = priced.units.get(key)
+    if found is None:
+        found = StageMemory()
+        _add_state(found, priced, stage)
+        found.parameter_bytes = found.weights + found.gradients + found.optimizer + found.gathered + found.gradient_bucket
+        priced.units[key] = found
     return found
 
 

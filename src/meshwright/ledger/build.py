@@ -60,7 +60,7 @@ class Ledger:
     _layer_units: dict[LayerKind, Unit] = field(default_factory=dict)
     _roots: dict[tuple[bool, bool], Unit] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def micro_batches(self) -> Num:
         """m of one pipeline."""
         return self.layout.micro_batches(self.workload.batch)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, fields
+from typing import Any
 
 from meshwright.arithmetic import Num, larger, where
 from meshwright.ledger.build import Stage
+from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.stages import Chunk
 from meshwright.priced import Priced, UnitNumbers
 from meshwright.schedule.in_flight import in_flight_chunks
+from meshwright.spec.workload import Precision
 from meshwright.units import DTYPE_BYTES
 
 
@@ -104,21 +107,27 @@ def _state(priced: Priced, stage: Stage) -> StageMemory:
     return found
 
 
+def resident_bytes(unit: UnitNumbers | Unit, layout: Any, precision: Precision) -> tuple[Num, Num]:
+    """(weights, optimizer state) of one unit, which stay from step to step."""
+    weights = (unit.shard if layout.zero == 3 else unit.numel) * int(DTYPE_BYTES[precision.weight])
+    return weights, (unit.shard if layout.zero else unit.numel) * precision.state_bytes
+
+
 def _add_state(memory: StageMemory, priced: Priced, stage: Stage) -> None:
     """Weights, gradients, optimizer, and what zero=2 and 3 have whole for a moment."""
     layout, precision = priced.ledger.layout, priced.ledger.precision
     zero, variant = layout.zero, layout.zero_variant
-    weight, gradient = int(DTYPE_BYTES[precision.weight]), int(DTYPE_BYTES[precision.gradient])
+    gradient = int(DTYPE_BYTES[precision.gradient])
     gathered_bytes = int(DTYPE_BYTES[precision.gathered])
     whole_gradients = zero < 2 or variant in ("local", "keep")
     largest: Num = 0
     root: Num = 0
     kept: Num = 0
     for unit, count, is_root in units_of(priced, stage):
-        memory.weights = memory.weights + count * (unit.shard if zero == 3 else unit.numel) * weight
+        weights, optimizer = resident_bytes(unit, layout, precision)
+        memory.weights, memory.optimizer = memory.weights + count * weights, memory.optimizer + count * optimizer
         elements = unit.numel if whole_gradients else unit.shard
         memory.gradients = memory.gradients + count * elements * gradient
-        memory.optimizer = memory.optimizer + count * (unit.shard if zero else unit.numel) * precision.state_bytes
         kept = kept + count * unit.gathered
         if is_root:
             root = unit.gathered

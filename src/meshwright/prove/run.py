@@ -17,6 +17,7 @@ from meshwright.prove.first_wrong import first_wrong
 from meshwright.prove.program import ProofProgram, require_torch
 from meshwright.prove.question import Question, refuse_pipelines, versions
 from meshwright.prove.recordings import recording_folder, recordings_in
+from meshwright.prove.resident import compare_resident
 from meshwright.prove.saved import compare_saved
 from meshwright.prove.scale import Scaled, scale
 from meshwright.recording.crosscheck import cross_check
@@ -115,7 +116,8 @@ def _traffic(question: Question, ledger: Ledger, recordings: list[Recording], re
 def _memory(ledger: Ledger, answer: dict[str, Any], reference: Numbers | None) -> Memory | None:
     if answer["status"] != "ran" or reference is None:
         return None
-    return compare_saved(ledger, answer["saved_bytes"], None if reference.loads is None else reference.loads[0][0])
+    saved = compare_saved(ledger, answer["saved_bytes"], None if reference.loads is None else reference.loads[0][0])
+    return saved.plus(compare_resident(ledger, answer["resident_bytes"]))
 
 
 def _figures(errors: Errors | None, answer: dict[str, Any], first: str | None) -> dict[str, Any]:

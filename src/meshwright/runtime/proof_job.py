@@ -72,6 +72,7 @@ class RankResult:
         events: everything that this rank recorded, in order. Scope: steps count from 0.
         saved_bytes: for each block ("embedding", "layers.0", "head", "mtp", ...) the bytes that its forward left for its backward in the
             first micro-batch: distinct storages, parameters left out.
+        resident_bytes: of weights and of optimizer state after the last step (resident_bytes.py).
     """
 
     rank: int
@@ -82,6 +83,7 @@ class RankResult:
     header: Header
     events: tuple[Event, ...] = ()
     saved_bytes: dict[str, int] = field(default_factory=dict)
+    resident_bytes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

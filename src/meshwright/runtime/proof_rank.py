@@ -20,6 +20,7 @@ from meshwright.runtime.proof_job import Experts, Piece, ProofJob, RankResult
 from meshwright.runtime.proof_steps import data_rank, global_batches, recipe_of
 from meshwright.runtime.recorder import Recorder, header
 from meshwright.runtime.reference.train import precision_named
+from meshwright.runtime.resident_bytes import resident_bytes
 from meshwright.runtime.scope import at
 from meshwright.runtime.train_step import StepResult, Training
 
@@ -48,6 +49,7 @@ def run(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
         header=head,
         events=tuple(sink.events),
         saved_bytes=training.saved_bytes,
+        resident_bytes=resident_bytes(training),
     )
 
 

@@ -86,6 +86,7 @@ def _ran(reference: Whole, parallel: Whole, results: list[RankResult]) -> dict[s
         "seed": reference.seed,
         "drift": parallel.drift,
         "saved_bytes": {result.rank: result.saved_bytes for result in results},
+        "resident_bytes": {result.rank: result.resident_bytes for result in results},
         "versions": {"torch": torch.__version__},
     }
 

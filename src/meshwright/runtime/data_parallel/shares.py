@@ -122,6 +122,10 @@ class AdamW:
                 if master.dtype != share.weight.dtype:
                     share.weight.copy_(master)
 
+    def states(self) -> list[dict[str, Tensor]]:
+        """torch's state of each share that has been stepped: both moments, and the scalar count of steps."""
+        return [self._torch.state[master] for master in self.master if master in self._torch.state]
+
 
 def clip_scale(norm: Tensor, clip_norm: float | None) -> Tensor | float:
     """Factor on the gradients; torch's clip_grad_norm_ (its 1e-6 included)."""

@@ -21,8 +21,8 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: str | None, ranks: int | None, as_json: bool) -> None:
     """Fit the network of a cluster to measured collectives.
 
-    FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of `python -m
-    meshwright.runtime.bench_collectives`. What is written can be used as --cluster.
+    FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of
+    `bench-collectives`. What is written can be used as --cluster.
     """
     from meshwright.calibrate.measurement import fit_files
     from meshwright.render.calibrate import calibrated_text

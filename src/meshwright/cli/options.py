@@ -17,10 +17,13 @@ from meshwright.cli.mistakes import COMMAND_LINE, usage_mistake
 from meshwright.errors import InputError, Mistake, did_you_mean
 from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import PRECISIONS
-from meshwright.units import parse_count
+from meshwright.units import parse_bytes, parse_count
 
 MAX_COUNT = 10**8
 """No job has more GPUs, tokens in a sequence or sequences in a batch; beyond it a number is a slip."""
+
+MAX_BYTES = 1 << 50
+"""1 PiB."""
 
 MAX_TOKENS = 10**15
 """A training run's tokens; integers stay exact in float64 up to 9 x 10^15."""
@@ -106,6 +109,22 @@ class Tokens(click.ParamType[int | None]):
         if 1 <= tokens <= MAX_TOKENS:
             return tokens
         note(ctx, param, value, "a number from 1 to 10^15, with K, M, B or T if you like: 15T, 300B", "tokens of the whole run")
+        return None
+
+
+class Size(click.ParamType[int | None]):
+    """A number of bytes with a unit."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        try:
+            found = parse_bytes(str(value))
+        except (ValueError, OverflowError):
+            found = 0
+        if 1 <= found <= MAX_BYTES:
+            return found
+        note(ctx, param, value, "bytes with a unit, up to 1 PiB: 128MiB, 64KB, 1GiB")
         return None
 
 

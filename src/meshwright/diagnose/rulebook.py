@@ -26,14 +26,14 @@ from typing import Any, Literal, get_args
 from meshwright.diagnose.evidence import Evidence, Hit
 from meshwright.diagnose.finding import Finding, ranks_text
 
-Kind = Literal["hang", "mismatch", "slow", "doubt", "advice"]
-"""hang: the job stands still or has died. mismatch: ranks did different things, whether or not that stopped them. slow: a step takes longer
+Kind = Literal["mismatch", "hang", "slow", "doubt", "advice"]
+"""mismatch: ranks did different things, whether or not that stopped them. hang: the job stands still or has died. slow: a step takes longer
 than it must. doubt: something is wrong and the files do not show what. advice: nothing is wrong; it says what limits the answer."""
 
 KINDS: tuple[str, ...] = get_args(Kind)
 """In the order in which findings are told."""
 
-FAULTS = ("hang", "mismatch", "slow")
+FAULTS = ("mismatch", "hang", "slow")
 
 KEYS = {"code", "kind", "title", "headline", "anti_pattern", "remedy", "fires", "healthy"}
 

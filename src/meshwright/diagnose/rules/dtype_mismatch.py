@@ -9,5 +9,5 @@ from meshwright.diagnose.evidence import Evidence, Hit
 
 
 def detect(evidence: Evidence) -> Iterator[Hit]:
-    """The first divergence is one of dtype."""
+    """The first disagreement is one of dtype."""
     return hits(evidence, "dtype")

@@ -7,13 +7,13 @@ the other, the rest of the job says who is alone (suspects.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from meshwright.diagnose.calls import RankCalls
 from meshwright.diagnose.evidence import Evidence, Hit
 from meshwright.diagnose.job import JobCalls, job_of
-from meshwright.diagnose.suspects import settled
+from meshwright.diagnose.suspects import left_out, settled
 from meshwright.recording.crosscheck import Cause, Divergence, cross_check, out_of_step
 from meshwright.recording.events import Event, Group, Header
 from meshwright.recording.read import Recording
@@ -38,8 +38,7 @@ class Disagreement:
 
 def disagreements(evidence: Evidence) -> tuple[Disagreement, ...]:
     """Of all groups and pairs of the job, the earliest first."""
-    job = evidence.derived(job_of)
-    recordings = [_side_by_side(record, job) for record in job.ranks.values()]
+    recordings = evidence.derived(side_by_side)
     found = cross_check(recordings)
     blind = {each.group for each in found if _only_sites(each, recordings)}
     if blind:
@@ -48,6 +47,17 @@ def disagreements(evidence: Evidence) -> tuple[Disagreement, ...]:
         found += [each for each in cross_check([_without_sites(recording, blind) for recording in recordings]) if each.group in blind]
     kept = [each for each in found if _is_fault(each)]
     return tuple(sorted((_judged(each, recordings) for each in kept), key=lambda each: _when(each.found)))
+
+
+def side_by_side(evidence: Evidence) -> tuple[Recording, ...]:
+    """What is compared: the recordings, or the part of the dumps that all ranks of a group still have."""
+    job = evidence.derived(job_of)
+    return tuple(_side_by_side(record, job) for record in job.ranks.values())
+
+
+def calls_of(evidence: Evidence, group: str) -> dict[int, list[Event]]:
+    """The collectives of a group that are compared, by rank."""
+    return _calls_of(group, evidence.derived(side_by_side))
 
 
 def hits(evidence: Evidence, *causes: Cause) -> Iterator[Hit]:
@@ -132,12 +142,13 @@ def _calls_of(group: str, recordings: Iterable[Recording]) -> dict[int, list[Eve
     return {rank: events for rank, events in calls.items() if events}
 
 
-def _judged(found: Divergence, recordings: Iterable[Recording]) -> Disagreement:
-    tied = set(found.ranks) == set(found.events) and len(found.events) > 1 and next(iter(found.events.values())).kind == "collective"
-    if not tied or found.cause == "splits":
-        return Disagreement(found=found, cause=found.cause, ranks=found.ranks, certain=not tied)
-    ranks, reason = settled(found, recordings)
+def _judged(found: Divergence, recordings: Sequence[Recording]) -> Disagreement:
+    if next(iter(found.events.values())).kind == "p2p" or found.cause == "splits":
+        return Disagreement(found=found, cause=found.cause, ranks=found.ranks, certain=set(found.ranks) != set(found.events))
+    tied = set(found.ranks) == set(found.events) and len(found.events) > 1
+    ranks, reason = settled(found, recordings) if tied else (found.ranks, "")
     cause: Cause = found.cause
-    if reason and cause != "order":
-        cause = out_of_step(_calls_of(found.group, recordings), found.seq, ranks) or cause
-    return Disagreement(found=found, cause=cause, ranks=ranks, certain=bool(reason), reason=reason)
+    if cause != "order" and (reason or not tied):
+        calls = _calls_of(found.group, recordings)
+        cause = out_of_step(calls, found.seq, ranks) or ("missing" if left_out(found, ranks, recordings) else cause)
+    return Disagreement(found=found, cause=cause, ranks=ranks, certain=bool(reason) or not tied, reason=reason)

@@ -6,6 +6,7 @@ did at this position is right. Then the group's own past: what followed, earlier
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -30,6 +31,20 @@ def settled(found: Divergence, recordings: Iterable[Recording]) -> tuple[tuple[i
         if right and wrong:
             return wrong, reason.format(", ".join(map(str, right)))
     return found.ranks, ""
+
+
+def left_out(found: Divergence, culprits: Sequence[int], recordings: Iterable[Recording]) -> bool:
+    """Whether the culprits' call is the one that used to follow on that of the others: then they left that one out.
+
+    It is asked where the job stopped at once, so that what came afterwards does not tell.
+    """
+    mine = {_deed(found.events[rank], timeless=True) for rank in culprits if rank in found.events}
+    theirs = {_deed(event, timeless=True) for rank, event in found.events.items() if rank not in culprits}
+    for recording in recordings:
+        deeds = [_deed(event, timeless=True) for event in _of(recording, found.group)[: found.seq]]
+        if any(before in theirs and after in mine for before, after in itertools.pairwise(deeds)):
+            return not mine & theirs
+    return False
 
 
 def _siblings(found: Divergence, recordings: Sequence[Recording]) -> Mapping[int, int]:

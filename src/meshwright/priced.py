@@ -160,6 +160,7 @@ class Priced:
         self.blocks: dict[object, Any] = {} if blocks is None else blocks
         self.units: dict[object, Any] = {} if units is None else units
         self._source = source
+        self.chunk_times: list[Any] | None = None  # step_time.py's, once they are known
         self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
 
     def _cached(self, cache: dict[object, Any], key: object, of: Callable[[Priced], Any], make: Callable[[], Any]) -> Any:

@@ -137,10 +137,13 @@ def _paired_saving_s(priced: Priced, forward: ChunkTime, backward: ChunkTime) ->
 
 
 def chunk_times(priced: Priced) -> list[ChunkTime]:
-    """One entry per chunk in model order; equal chunks are worked out once."""
-    pipeline = priced.ledger.pipeline
-    known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}
-    return [known[first] for first in pipeline.contents]
+    """One entry per chunk in model order; equal chunks are worked out once, and all of them once for each Priced."""
+    if priced.chunk_times is None:
+        pipeline = priced.ledger.pipeline
+        known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}
+        priced.chunk_times = [known[first] for first in pipeline.contents]
+    times: list[ChunkTime] = priced.chunk_times
+    return times
 
 
 def _chunk_time(priced: Priced, chunk: Chunk) -> ChunkTime:

@@ -33,7 +33,7 @@ def timeline_text(report: TimelineReport, width: int = WIDTH) -> str:
         parts += [text_grid(report.step.timeline, width), _ranks(report)]
     parts.append("\n".join(facts(_facts(report), width)))
     if report.layers is not None:
-        parts += [_lanes(report.layers, each, width) for each in report.layers.directions]
+        parts += [_lanes(report.layers, each, width) for each in report.layers.directions if each.collective_s]
     if report.inside is not None and not report.slow:
         parts += [_inside(report.inside, each, width) for each in report.inside.passes]
     return "\n\n".join(parts)
@@ -133,7 +133,7 @@ def _drawn(pieces: Iterable[Piece], lanes: Sequence[str], width: int) -> list[st
     span = max(piece.end_s for piece in everything)
     lines = []
     for lane in lanes:
-        pieces = [piece for piece in everything if piece.lane == lane]
+        pieces = [piece for piece in everything if piece.lane == lane and piece.end_s > piece.start_s]
         if not pieces:
             continue
         text = [" "] * columns
@@ -146,7 +146,8 @@ def _drawn(pieces: Iterable[Piece], lanes: Sequence[str], width: int) -> list[st
 
 
 def _hiding(layers: LayerOverlap, direction: Direction) -> str:
-    what = "gather" if direction.name == "forward" else "gather and scatter"
+    lanes = [lane for lane in ("gather", "scatter") if any(piece.lane == lane and piece.end_s > piece.start_s for piece in direction.shown)]
+    what = " and ".join(lanes)
     compute, collective = format_seconds(direction.compute_s), format_seconds(direction.collective_s)
     whole = f"In all layers {format_seconds(direction.whole.exposed_s)} of a micro-batch's {direction.name} stick out."
     if not layers.hides:

@@ -17,7 +17,7 @@ def awkward_batch(batch: int, gpus: int) -> LayoutWarning | None:
     near = max(1, round(batch / possible)) * possible
     return LayoutWarning(
         code="awkward-batch",
-        message=f"batch = {batch:,} splits evenly over {widest:,} data-parallel ranks of {gpus:,} GPUs at most, so that more must share each "
+        message=f"batch = {batch:,} splits evenly over {widest:,} data-parallel ranks of {gpus:,} GPUs at most, so more must share each "
         "sequence",
         remedy=f"a batch of {near:,} could be split over {_widest(near, gpus):,}",
     )

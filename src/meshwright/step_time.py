@@ -17,6 +17,7 @@ import numpy as np
 
 from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.ledger.build import Stage
+from meshwright.ledger.pipelined_order import gathers_root_again
 from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of
 from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
@@ -205,9 +206,10 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, t
             backward = backward + larger(first.scatter_s - first_layer.backward_s, 0.0)
     if chunk.first or chunk.last:
         root = priced.root(*root_of(priced, chunk))
-        forward, backward = forward + root.gather_s, backward + root.scatter_s
-        forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + root.scatter_s
-        ends = (ends[0] + root.gather_s, ends[1] + root.scatter_s)
+        back_s = gathers_root_again(chunk, priced.ledger.model) * root.regather_s + root.scatter_s
+        forward, backward = forward + root.gather_s, backward + back_s
+        forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + back_s
+        ends = (ends[0] + root.gather_s, ends[1] + back_s)
     # What is subtracted cancels to the last bit only.
     return larger(forward, 0.0), larger(backward, 0.0), forward_lane, backward_lane, ends if hides else (forward_lane, backward_lane)
 

@@ -100,10 +100,11 @@ def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: 
     _write(unit, s, is_root)
     if shares_table:
         unit.step += step.tied_embedding(s)
+    unit.mirror += step.mirrored_stages(s, unit.owned)
     if any(not p.trained for p in parameters):
         unit.step += step.expert_loads(s, n * replicas)
+        unit.mirror += step.mirrored_loads(s)
     unit.step += step.optimizer(s, unit.owned)
-    unit.mirror += step.mirrored_stages(s, unit.owned)
     return unit
 
 
@@ -123,7 +124,12 @@ def _write(unit: Unit, s: Sizes, is_root: bool) -> None:
     else:
         gather = _rows(unit, s, "all_gather", "shard", "forward", "the parameters of the unit are needed whole")
         scatter = _rows(unit, s, "reduce_scatter", "shard", "reduce", "each rank keeps the gradient of its shard")
-        again = [] if is_root else _rows(unit, s, "all_gather", "shard", "backward_input", "freed after the forward, needed again")
+        # Without stages the root's backward comes at once; between passes of a pipeline it is freed like every unit.
+        again = (
+            []
+            if is_root and s.layout.pp == 1
+            else _rows(unit, s, "all_gather", "shard", "backward_input", "freed after the forward, needed again")
+        )
         each += _kv_copies(unit, s)
         if variant == "keep":
             once += gather + scatter

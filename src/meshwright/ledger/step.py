@@ -64,6 +64,16 @@ def expert_loads(s: Sizes, data_ranks: Num) -> list[Row]:
     return w.rows
 
 
+def mirrored_loads(s: Sizes) -> list[Row]:
+    """DualPipe: half of the micro-batches pass each copy of a stage, so the loads of both are summed."""
+    w = Writer(s)
+    assert s.model.moe is not None
+    tensor = s.tensor("E", dtype="int64")
+    w.collective("reduce", names.ROUTER, "all_reduce", "mirror", 2, 8 * s.model.moe.num_experts, tensor, tensor,
+                 why="the two directions run on two copies of each stage")  # fmt: skip
+    return w.rows
+
+
 def optimizer(s: Sizes, numel: Num) -> list[Row]:
     """AdamW on this rank's share: reads gradient, master and moments, writes master, moments and the weight."""
     w = Writer(s)
@@ -82,6 +92,6 @@ def boundary(s: Sizes, phase: Phase, received: int, sent: int) -> list[Row]:
     payload = s.bytes(stream)
     for op, times in (("recv", received), ("send", sent)):
         if times:
-            w.collective(phase, "pipeline", op, "pp", 2, payload, stream, stream, times,
+            w.collective(phase, names.PIPELINE, op, "pp", 2, payload, stream, stream, times,
                          why="the next layers are on another stage" if phase == "forward" else "gradients go the other way")  # fmt: skip
     return w.rows

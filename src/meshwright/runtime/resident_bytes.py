@@ -18,7 +18,7 @@ def resident_bytes(training: Training) -> dict[str, int]:
     Counters of steps, one scalar for each parameter, are left out.
     """
     seen: set[int] = set()
-    weights = _add(training.chunk.parameters(), seen)
+    weights = _add(training.part.parameters(), seen)
     moments = (tensor for state in training.optimizer.states() for tensor in state.values() if tensor.ndim)
     return {WEIGHTS: weights, OPTIMIZER: _add([*training.optimizer.master, *moments], seen)}
 

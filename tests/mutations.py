@@ -290,7 +290,7 @@ def bias_added_on_every_rank() -> None:
     """The row-parallel bias before the sum instead of after it."""
 
     def row_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: Any, sp: bool = False) -> torch.Tensor:
-        out = linear._Product.apply(x, weight)
+        out = linear._Product.apply(x, weight, None)
         return linear.reduce_from(out if bias is None else out + bias, tp)
 
     attention.row_linear = row_linear

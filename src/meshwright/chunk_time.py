@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from meshwright.arithmetic import Num, larger, where
+from meshwright.ledger.pipelined_order import gathers_root_again
 from meshwright.ledger.stages import Chunk
 from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
 
@@ -112,10 +113,13 @@ def paired_saving_s(priced: Priced, forward: ChunkTime, backward: ChunkTime) -> 
 
 
 def chunk_times(priced: Priced) -> list[ChunkTime]:
-    """One entry per chunk in model order; equal chunks are worked out once."""
-    pipeline = priced.ledger.pipeline
-    known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}
-    return [known[first] for first in pipeline.contents]
+    """One entry per chunk in model order; equal chunks are worked out once, and all of them once for each Priced."""
+    if priced.chunk_times is None:
+        pipeline = priced.ledger.pipeline
+        known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}
+        priced.chunk_times = [known[first] for first in pipeline.contents]
+    times: list[ChunkTime] = priced.chunk_times
+    return times
 
 
 def _chunk_time(priced: Priced, chunk: Chunk) -> ChunkTime:
@@ -181,9 +185,10 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, t
             backward = backward + larger(first.scatter_s - first_layer.backward_s, 0.0)
     if chunk.first or chunk.last:
         root = priced.root(*root_of(priced, chunk))
-        forward, backward = forward + root.gather_s, backward + root.scatter_s
-        forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + root.scatter_s
-        ends = (ends[0] + root.gather_s, ends[1] + root.scatter_s)
+        back_s = gathers_root_again(chunk, priced.ledger.model) * root.regather_s + root.scatter_s
+        forward, backward = forward + root.gather_s, backward + back_s
+        forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + back_s
+        ends = (ends[0] + root.gather_s, ends[1] + back_s)
     # What is subtracted cancels to the last bit only.
     return larger(forward, 0.0), larger(backward, 0.0), forward_lane, backward_lane, ends if hides else (forward_lane, backward_lane)
 

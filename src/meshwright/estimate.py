@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import exp, sqrt
 from typing import Any
 
+from meshwright.collectives.fabric import Fabric
 from meshwright.collectives.rates import assumed_rates
 from meshwright.ledger.build import build
 from meshwright.memory import StageMemory, candidates, stage_memory
@@ -15,7 +17,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
-from meshwright.spec.workload import Training
+from meshwright.spec.workload import Precision, Training
 from meshwright.step_time import Parts, step_parts
 from meshwright.timeline.step import simulate_step
 
@@ -60,9 +62,20 @@ class Estimate:
         return found
 
 
-def priced(model: Model, cluster: Cluster, workload: Training, layout: Any, stack: Stack | None = None) -> Priced:
-    """The ledger of a layout with its prices."""
-    return Priced(build(model, workload, layout, stack), cluster)
+def priced(model: Model, cluster: Cluster, workload: Training, layout: Layout, stack: Stack | None = None) -> Priced:
+    """The ledger of a layout with its prices. Blocks and units are priced once for layouts that differ only in what chooses
+    among them, as in a search (search/evaluate.py): the schedule, its stages and the recompute policy."""
+    ledger = build(model, workload, layout, stack)
+    alike = replace(layout, schedule="1f1b", virtual_stages=1, stages=None, recompute="none", recompute_layers=None)
+    return Priced(ledger, cluster, *_shared(model, cluster, workload.seq, alike, ledger.stack, ledger.precision))
+
+
+@lru_cache(maxsize=256)
+def _shared(
+    model: Model, cluster: Cluster, seq: int, layout: Layout, stack: Stack, precision: Precision
+) -> tuple[Fabric, dict[object, Any], dict[object, Any]]:
+    """What Priced keeps of the layouts that are like this one."""
+    return Fabric(layout, cluster, model.attention.num_kv_heads), {}, {}
 
 
 def device_peak(model: Model, cluster: Cluster, compute: str) -> float:

@@ -10,13 +10,17 @@ communication                   received activations of a pipeline boundary, dou
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, fields
+from typing import Any
 
 from meshwright.arithmetic import Num, larger, where
 from meshwright.ledger.build import Stage
+from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.stages import Chunk
 from meshwright.priced import Priced, UnitNumbers
 from meshwright.schedule.in_flight import in_flight_chunks
+from meshwright.spec.workload import Precision
 from meshwright.units import DTYPE_BYTES
 
 
@@ -32,6 +36,8 @@ class StageMemory:
     gradient_bucket: Num = 0
     working: Num = 0
     communication: Num = 0
+    parameter_bytes: Num = 0
+    """All that the parameters cause: weights, gradients, optimizer, gathered, gradient_bucket; added up once for many policies."""
 
     @property
     def state_bytes(self) -> Num:
@@ -40,26 +46,23 @@ class StageMemory:
 
     @property
     def peak_bytes(self) -> Num:
-        total: Num = 0
-        for name in CATEGORIES:
-            total = total + getattr(self, name)
-        return total
+        return self.parameter_bytes + self.activations + self.working + self.communication
 
     def categories(self) -> dict[str, Num]:
         return {name: getattr(self, name) for name in CATEGORIES}
 
 
-CATEGORIES = tuple(field.name for field in fields(StageMemory))
+CATEGORIES = tuple(field.name for field in fields(StageMemory) if field.name != "parameter_bytes")
 
 
 def stage_memory(priced: Priced, index: int) -> StageMemory:
     """The peak of pipeline rank ``index``."""
     stage = priced.ledger.stage(index)
-    memory = StageMemory(*_state(priced, stage))
+    memory = copy(_state(priced, stage))
     _activations(memory, priced, stage)
     if priced.ledger.layout.pp > 1:
         s = priced.ledger.sizes
-        memory.communication = 2 * s.bytes(s.tensor(f"B/dp, S/{s.stream_axes}, D"))
+        memory.communication = 2 * s.bytes(s.stream)
     return memory
 
 
@@ -91,33 +94,40 @@ def units_of(priced: Priced, stage: Stage) -> list[tuple[UnitNumbers, int, bool]
     return found
 
 
-def _state(priced: Priced, stage: Stage) -> tuple[Num, ...]:
-    """StageMemory's fields up to ``gradient_bucket``, from the stage's units. The search meets one stage's units under
-    many schedules and recompute policies; they are added up once."""
+def _state(priced: Priced, stage: Stage) -> StageMemory:
+    """What the stage's units take. The search meets one stage's units under many schedules and recompute policies; they are
+    added up once."""
     key = priced.ledger.pipeline.state_keys[stage.index]
-    if key not in priced.units:
-        memory = StageMemory()
-        _add_state(memory, priced, stage)
-        priced.units[key] = (memory.weights, memory.gradients, memory.optimizer, 0, memory.gathered, memory.gradient_bucket)
-    found: tuple[Num, ...] = priced.units[key]
+    found: StageMemory | None = priced.units.get(key)
+    if found is None:
+        found = StageMemory()
+        _add_state(found, priced, stage)
+        found.parameter_bytes = found.weights + found.gradients + found.optimizer + found.gathered + found.gradient_bucket
+        priced.units[key] = found
     return found
+
+
+def resident_bytes(unit: UnitNumbers | Unit, layout: Any, precision: Precision) -> tuple[Num, Num]:
+    """(weights, optimizer state) of one unit, which stay from step to step."""
+    weights = (unit.shard if layout.zero == 3 else unit.numel) * int(DTYPE_BYTES[precision.weight])
+    return weights, (unit.shard if layout.zero else unit.numel) * precision.state_bytes
 
 
 def _add_state(memory: StageMemory, priced: Priced, stage: Stage) -> None:
     """Weights, gradients, optimizer, and what zero=2 and 3 have whole for a moment."""
     layout, precision = priced.ledger.layout, priced.ledger.precision
     zero, variant = layout.zero, layout.zero_variant
-    weight, gradient = int(DTYPE_BYTES[precision.weight]), int(DTYPE_BYTES[precision.gradient])
+    gradient = int(DTYPE_BYTES[precision.gradient])
     gathered_bytes = int(DTYPE_BYTES[precision.gathered])
     whole_gradients = zero < 2 or variant in ("local", "keep")
     largest: Num = 0
     root: Num = 0
     kept: Num = 0
     for unit, count, is_root in units_of(priced, stage):
-        memory.weights = memory.weights + count * (unit.shard if zero == 3 else unit.numel) * weight
+        weights, optimizer = resident_bytes(unit, layout, precision)
+        memory.weights, memory.optimizer = memory.weights + count * weights, memory.optimizer + count * optimizer
         elements = unit.numel if whole_gradients else unit.shard
         memory.gradients = memory.gradients + count * elements * gradient
-        memory.optimizer = memory.optimizer + count * (unit.shard if zero else unit.numel) * precision.state_bytes
         kept = kept + count * unit.gathered
         if is_root:
             root = unit.gathered

@@ -15,7 +15,7 @@ from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.collectives.fabric import Fabric
 from meshwright.compute import Kernels, efficiency
 from meshwright.ledger import step
-from meshwright.ledger.blocks.layer import Block
+from meshwright.ledger.blocks.layer import Block, Sublayer
 from meshwright.ledger.build import Ledger, scalar_rows
 from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.rows import Row
@@ -62,6 +62,35 @@ class Cost(Numbers):
             self.compute_s + times * other.compute_s, self.tp_s + times * other.tp_s,
             self.cp_s + times * other.cp_s, self.ep_s + times * other.ep_s,
         )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Sums(Numbers):
+    """Seconds of a pass's rows, before what hides behind what: compute (attention cores apart, too), rings, other collectives by axis."""
+
+    compute_s: Num = 0.0
+    core_s: Num = 0.0
+    ring_s: Num = 0.0
+    tp_s: Num = 0.0
+    cp_s: Num = 0.0
+    ep_s: Num = 0.0
+
+    def plus(self, other: Sums) -> Sums:
+        return Sums(
+            self.compute_s + other.compute_s, self.core_s + other.core_s, self.ring_s + other.ring_s,
+            self.tp_s + other.tp_s, self.cp_s + other.cp_s, self.ep_s + other.ep_s,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class SublayerNumbers(Numbers):
+    """One sublayer for one micro-batch: its passes, and the largest pair of an operation's input and output in its backward."""
+
+    forward: Sums
+    again: Sums
+    backward_input: Sums
+    backward_weight: Sums
+    largest_bytes: Num
 
 
 @dataclass(slots=True)
@@ -136,6 +165,8 @@ class Priced:
         self._source = source
         self._efficiency = efficiency(ledger.stack)
         self._slowdowns: dict[str, Num] = {}
+        self.chunk_times: list[Any] | None = None  # step_time.py's, once they are known
+        self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
 
     def _cached(self, cache: dict[object, Any], key: object, of: Callable[[Priced], Any], make: Callable[[], Any]) -> Any:
         if key not in cache:
@@ -147,12 +178,12 @@ class Priced:
         return cache[key]
 
     def _block(self, key: object, of: Callable[[Priced], BlockNumbers], make: Callable[[], Block]) -> BlockNumbers:
-        found: BlockNumbers = self._cached(self.blocks, key, of, lambda: self.price_block(make()))
-        return found
+        found: BlockNumbers | None = self.blocks.get(key)
+        return found or self._cached(self.blocks, key, of, lambda: self.price_block(make()))
 
     def _unit(self, key: object, of: Callable[[Priced], UnitNumbers], make: Callable[[], Unit]) -> UnitNumbers:
-        found: UnitNumbers = self._cached(self.units, key, of, lambda: self.price_unit(make()))
-        return found
+        found: UnitNumbers | None = self.units.get(key)
+        return found or self._cached(self.units, key, of, lambda: self.price_unit(make()))
 
     def layer(self, block: LayerBlock) -> BlockNumbers:
         return self._block(block, lambda wider: wider.layer(block), lambda: self.ledger.layer(block))
@@ -193,10 +224,6 @@ class Priced:
 
     def row_s(self, row: Row) -> Num:
         """Seconds of one call of a row, exposed or not."""
-        seconds, level = self._row_s(row), self.ledger.stack.level
-        return seconds if level == 1.0 else seconds * level
-
-    def _row_s(self, row: Row) -> Num:
         if row.op is not None:
             assert row.axis is not None
             if self.ledger.stack.fused_dispatch and _is_dispatch(row):
@@ -213,21 +240,29 @@ class Priced:
     def _slowdown(self, axis: str) -> Num:
         """What a collective of a training step takes over nccl-tests of the same size, which have the machine for themselves."""
         if axis not in self._slowdowns:
-            part, own = PART_OF_AXIS.get(axis), self._efficiency
+            part, own, level = PART_OF_AXIS.get(axis), self._efficiency, self.ledger.stack.level
             if part is None:
                 group = self.fabric.group(axis)
-                self._slowdowns[axis] = where(group.ranks > group.members[0], own.dp_across, own.dp_inside)
+                self._slowdowns[axis] = where(group.ranks > group.members[0], own.dp_across * level, own.dp_inside * level)
             else:
-                self._slowdowns[axis] = getattr(own, part)
+                self._slowdowns[axis] = getattr(own, part) * level
         return self._slowdowns[axis]
 
     def price_block(self, block: Block) -> BlockNumbers:
-        """Seconds by pass. Ring exchanges hide behind the attention of the ring's other steps where the stack does that."""
-        by_phase = {phase: self._pass(rows) for phase, rows in _by_phase(block).items()}
-        none = Cost()
+        """Seconds by pass: those of the sublayers, which blocks may share, with what hides behind what."""
+        forward, again, backward_input, backward_weight = Sums(), Sums(), Sums(), Sums()
+        largest: Num = 0
+        for part in block.sublayers:
+            numbers = self._sublayer(part)
+            forward, again = forward.plus(numbers.forward), again.plus(numbers.again)
+            backward_input = backward_input.plus(numbers.backward_input)
+            backward_weight = backward_weight.plus(numbers.backward_weight)
+            largest = larger(largest, numbers.largest_bytes)
+        if not block.repeats:
+            again = self._price_rows(block.core_again)
         return BlockNumbers(
-            by_phase.get("forward", none), by_phase.get("recompute", none), by_phase.get("backward_input", none),
-            by_phase.get("backward_weight", none), block.saved_bytes, self._working_bytes(block), *self._host_s(block),
+            self._exposed(forward), self._exposed(again), self._exposed(backward_input), self._exposed(backward_weight),
+            block.saved_bytes, block.working_bytes + largest, *self._host_s(block),
         )  # fmt: skip
 
     def _host_s(self, block: Block) -> tuple[Num, Num]:
@@ -238,47 +273,68 @@ class Priced:
             return 0.0, 0.0
         own = self._efficiency
         third = (own.host_moe_s if block.least == "moe" else own.host_layer_s) * (stack.level / 3)
-        return third, third * (3 if block.recompute else 2)
+        return third, third * (3 if block.repeats or block.core_again else 2)
 
-    def _pass(self, rows: list[Row]) -> Cost:
-        stack = self.ledger.stack
-        parts: dict[str, Num] = {"compute": 0.0, "tp": 0.0, "cp": 0.0, "ep": 0.0}
-        ring_s: Num = 0.0
-        core_s: Num = 0.0
+    def _sublayer(self, part: Sublayer) -> SublayerNumbers:
+        if id(part) not in self._sublayers:
+            backward: dict[str, list[Row]] = {"backward_input": [], "backward_weight": []}
+            for row in part.backward:
+                backward[row.phase].append(row)
+            forward = self._price_rows(part.forward)
+            again = forward if part.again is part.forward else self._price_rows(part.again)
+            self._sublayers[id(part)] = part, SublayerNumbers(
+                forward, again, self._price_rows(backward["backward_input"]), self._price_rows(backward["backward_weight"]),
+                self._largest_bytes(part.backward),
+            )  # fmt: skip
+        return self._sublayers[id(part)][1]
+
+    def _price_rows(self, rows: list[Row]) -> Sums:
+        sums = Sums()
+        hides_ring = self.ledger.stack.hides_context_parallel
+        kernel_s = self._kernels.seconds
         for row in rows:
-            seconds = self.row_s(row)
             if row.op is None:
-                parts["compute"] = parts["compute"] + seconds
-                core_s = core_s + seconds if row.kind == "attention" else core_s
-            elif row.hidden_by and stack.hides_context_parallel:
-                ring_s = ring_s + row.times * seconds
+                seconds = kernel_s(row)
+                sums.compute_s = sums.compute_s + seconds
+                if row.kind == "attention":
+                    sums.core_s = sums.core_s + seconds
+                continue
+            seconds = row.times * self.row_s(row)
+            part = PART_OF_AXIS[row.axis or ""]
+            if row.hidden_by and hides_ring:
+                sums.ring_s = sums.ring_s + seconds
+            elif part == "tp":
+                sums.tp_s = sums.tp_s + seconds
+            elif part == "cp":
+                sums.cp_s = sums.cp_s + seconds
             else:
-                part = PART_OF_AXIS[row.axis or ""]
-                parts[part] = parts[part] + row.times * seconds
-        ring = self.ledger.layout.cp // self.ledger.layout.ulysses
-        parts["cp"] = parts["cp"] + larger(ring_s - core_s * (ring - 1) / ring, 0.0)
-        if stack.hides_tensor_parallel:
-            parts["tp"] = parts["tp"] * self._efficiency.async_tp
-        if stack.hides_expert_parallel:
-            parts["ep"] = larger(parts["ep"] - parts["compute"], 0.0)
-        return Cost(parts["compute"], parts["tp"], parts["cp"], parts["ep"])
+                sums.ep_s = sums.ep_s + seconds
+        return sums
 
-    def _working_bytes(self, block: Block) -> Num:
-        """What recomputation brings back, and the largest pair of an operation's input and output in the backward.
+    def _exposed(self, sums: Sums) -> Cost:
+        """Ring exchanges hide behind the attention of the ring's other steps where the stack does that, experts' behind compute."""
+        ring = self.ledger.layout.cp // self.ledger.layout.ulysses
+        cp_s = sums.cp_s + larger(sums.ring_s - sums.core_s * (ring - 1) / ring, 0.0)
+        ep_s = larger(sums.ep_s - sums.compute_s, 0.0) if self.ledger.stack.hides_expert_parallel else sums.ep_s
+        tp_s = sums.tp_s * self._efficiency.async_tp if self.ledger.stack.hides_tensor_parallel else sums.tp_s
+        return Cost(sums.compute_s, tp_s, cp_s, ep_s)
+
+    def _largest_bytes(self, rows: list[Row]) -> Num:
+        """The largest pair of an operation's input and output.
 
         A column has rows for groups of one, which a single layout leaves out: they count nothing.
         """
-        s = self.ledger.sizes
+        size_of = self.ledger.sizes.bytes
         largest: Num = 0
-        for row in block.backward:
+        for row in rows:
             size: Num = 0
             for tensor in (row.before, row.after):
                 if tensor is not None:
-                    size = size + s.bytes(tensor)
+                    size = size + size_of(tensor)
             if row.op is not None:
                 size = size * (row.ranks > 1)
             largest = larger(largest, size)
-        return block.working_bytes + largest
+        return largest
 
     def price_unit(self, unit: Unit) -> UnitNumbers:
         """Seconds of the unit's rows by the moment at which they run."""
@@ -317,10 +373,3 @@ def _is_dispatch(row: Row) -> bool:
     """Whether a row moves token copies to experts or back, rather than their counts."""
     moves = row.name in (names.DISPATCH, names.COMBINE) and row.op == "all_to_all"
     return moves and row.before is not None and row.before.dtype != "int64"
-
-
-def _by_phase(block: Block) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in block.rows():
-        found.setdefault(row.phase, []).append(row)
-    return found

@@ -1,6 +1,9 @@
 """Our own measurements are written, read back and fitted; a file with a mistake is refused with its line."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -80,3 +83,24 @@ def test_two_hosts_are_measured_inside_and_across():
 
     points = parse(run_ranks(bench_two_hosts, 4, ([1024],))[0], "bench.jsonl")
     assert [(p.op, p.ranks, p.nodes) for p in points] == [(op, 2, 1) for op in OPS] + [(op, 4, 2) for op in OPS]
+
+
+@pytest.mark.dist
+def test_the_command_measures_under_torchrun_and_calibrate_reads_it(meshwright, tmp_path):
+    file = tmp_path / "bench.jsonl"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "meshwright"]
+    options = ["bench-collectives", "-o", str(file), "--rounds", "1", "--largest", "64KiB", "--json"]
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1")
+    done = subprocess.run([*torchrun, *options], capture_output=True, text=True, env=environment, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"file": str(file), "points": 7 * len(OPS)}  # 1 to 64 KiB in powers of two
+    assert len(parse(file.read_text(), "bench.jsonl")) == 7 * len(OPS)
+    result = meshwright("calibrate", str(file), "--cluster", "l40s", "-o", str(tmp_path / "mine.toml"))
+    assert result.exit_code == 0, result.output
+
+
+def test_the_command_by_itself_says_how_it_is_started(meshwright, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    result = meshwright("bench-collectives", "-o", "bench.jsonl")
+    assert result.exit_code == 2
+    assert "torchrun --nproc-per-node 8 -m meshwright bench-collectives" in result.stderr

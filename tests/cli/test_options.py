@@ -31,6 +31,11 @@ def test_anything_else_is_not_a_number_of_tokens(text):
         Tokens().convert(text, None, None)
 
 
+def test_a_word_of_other_programs_is_answered_with_ours():
+    with pytest.raises(InputError, match="it is called `bf16` here"):
+        OneOf("RECIPE", ("bf16", "float64"), {"bfloat16": "bf16"}).convert("BFloat16", None, None)
+
+
 @pytest.mark.parametrize(("text", "value"), [("0.92", 0.92), ("1", 1.0), (".5", 0.5), ("1.000", 1.0)])
 def test_fractions(text, value):
     assert Fraction().convert(text, None, None) == value

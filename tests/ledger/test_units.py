@@ -8,7 +8,7 @@ from ledger.models import DEEPSEEK_V3, DENSE, EXPERTS, GPT3_175B, LLAMA_70B, SMA
 from ledger.sums import payload_bytes, rank_rows, wire_bytes
 from meshwright.ledger.build import Ledger, build, step_rows
 from meshwright.ledger.data_parallel import Unit
-from meshwright.ledger.parameters import shard_numel
+from meshwright.ledger.parameters import local, shard_numel
 from meshwright.ledger.rows import Row
 from meshwright.spec.layout import parse_layout
 from meshwright.spec.model import Model
@@ -106,7 +106,7 @@ def test_traffic_of_zero_3_on_64_gpus(zero: str, gigabytes: float) -> None:
 def test_shards_are_padded_on_dim_0() -> None:
     """As FSDP2 pads: 50 rows on 3 ranks are 17 each."""
     sizes = ledger_of("mb=1").sizes
-    assert shard_numel([Parameter("", "weight", (50, 8))], sizes, 3) * 3 == 51 * 8
+    assert shard_numel([local(Parameter("", "weight", (50, 8)), sizes)], 3) * 3 == 51 * 8
 
 
 NORMS = 2 * 8192

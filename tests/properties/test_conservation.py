@@ -12,7 +12,7 @@ from ledger.columns import WORKLOAD, random_column
 from ledger.models import SMALL
 from ledger.sums import micro_batches, rank_rows, ranks_per_stage
 from meshwright.ledger.build import Ledger, build
-from meshwright.ledger.parameters import held_numel, is_expert, shard_numel
+from meshwright.ledger.parameters import held_numel, is_expert, local, shard_numel
 from meshwright.ledger.rows import Row
 from meshwright.spec import names
 from meshwright.spec.layout import CP_KINDS, RECOMPUTES, Layout
@@ -104,10 +104,10 @@ def test_shards_tile_the_parameters(model: Model, seed: int) -> None:
         for parameter in layer_parameters(model, kind):
             group = layout.edp if is_expert(parameter) else layout.dp_shard * layout.cp
             cut = layout.ep * layout.etp if is_expert(parameter) else layout.tp
-            held = held_numel([parameter], s)
+            held = held_numel([local(parameter, s)])
             assert cut * held == _copies(parameter, model, layout) * parameter.size
             row = parameter.size // parameter.shape[0]
-            assert held <= group * shard_numel([parameter], s, group) < held + group * row
+            assert held <= group * shard_numel([local(parameter, s)], group) < held + group * row
 
 
 def _copies(parameter: Parameter, model: Model, layout: Layout) -> float:

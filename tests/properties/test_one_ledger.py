@@ -15,8 +15,11 @@ import pytest
 from ledger.columns import WORKLOAD, random_column
 from ledger.models import SMALL
 from meshwright.estimate import priced
+from meshwright.ledger.build import build
 from meshwright.memory import peak_bytes, stage_memory
+from meshwright.priced import Priced
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.layout import Layout
 from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.model import Model
 from meshwright.spec.stack import STACKS, Stack
@@ -48,7 +51,10 @@ def test_a_column_and_its_layouts_agree_to_the_last_bit(model: Model) -> None:
 
 
 def _numbers(model: Model, cluster: Cluster, layout: Any, stack: Stack, workload: Training) -> dict[str, Any]:
-    numbers = priced(model, cluster, workload, layout, stack)
+    if isinstance(layout, Layout):
+        numbers = priced(model, cluster, workload, layout, stack)  # which shares what it can with the layouts before it
+    else:
+        numbers = Priced(build(model, workload, layout, stack), cluster)
     parts, bubble = step_parts(numbers)
     found = {**parts.as_dict(), "bubble_fraction": bubble, "peak_bytes": peak_bytes(numbers)}
     for stage in range(layout.pp):

@@ -9,13 +9,8 @@ import signal
 
 import pytest
 
-from meshwright.errors import InputError
 from meshwright.prove import program as programs
-from meshwright.prove.question import Question
-from meshwright.prove.run import prove
-from meshwright.spec.layout import parse_layout
 from meshwright.spec.load_model import resolve_model
-from meshwright.spec.workload import Training
 from proof_cases import read_case
 from proofs import WithRankProgram, proved
 
@@ -30,7 +25,7 @@ def test_the_command_proves_a_plan_of_64_gpus(meshwright):
     values = json.loads(result.stdout)
     assert (values["verdict"], values["layout"], values["ranks"]) == ("pass", "tp=2 sp dp=1x2 zero=3 mb=1", 4)
     assert values["collectives"]["predicted"] == values["collectives"]["recorded"] > 500
-    assert values["memory"]["compared"] == 4 * 4
+    assert values["memory"]["compared"] == 4 * 4 + 2  # blocks of ranks; weights and optimizer state of the one stage
     assert values["plan_hash"].startswith("sha256:")
     assert "tp 8 -> 2" in values["scaled"]
 
@@ -98,10 +93,3 @@ def test_too_few_ranks_are_refused(meshwright):
     assert result.exit_code == 2
     (error,) = json.loads(result.stdout)["errors"]
     assert (error["key"], error["legal"]) == ("ranks", "16 or more")
-
-
-def test_a_pipeline_is_refused_for_now():
-    layout = parse_layout("tp=2 pp=2 dp=1 mb=1")
-    question = Question(model=resolve_model("llama-3.1-8b"), workload=Training(seq=24, batch=4), layout=layout)
-    with pytest.raises(InputError, match="pipelines do not run yet"):
-        prove(question)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.dist
 
 RANKS, LOCAL = 4, 2
 PAYLOAD = 12 << 20
-"""Of every rank; the counters also see TCP/IP headers and barriers, 0.3 % of this on Linux with 64 KiB segments."""
+"""Of every rank; the counters also see barriers and what TCP sends twice (host_program.py takes the smallest of some counts)."""
 CHOSEN = [
     ("all_reduce", "torch"),
     ("all_reduce", "ring"),

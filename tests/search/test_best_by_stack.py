@@ -23,6 +23,10 @@ def test_best_by_stack_is_what_a_search_for_the_stack_finds(model: str, cluster:
         assert bool(found) == bool(expected)
         if found:
             # The default search keeps what fits as one stack keeps tensors; what fits only as this one does is not looked at. Above the
-            # best of its own search by less than a near-tie, and never below (but for one sum in another order).
-            assert expected[0] * (1 - 1e-12) <= found[0] <= expected[0] * (1 + NEAR_TIE)
+            # best of its own search by less than a near-tie, and never below (but for one sum in another order). Pipelines are ordered
+            # by their closed form, and each search simulates a few: they may differ by what the two do, which the search itself tells.
+            gap = 0.0
+            if alone.plans[0].estimate.layout.pp > 1 and alone.gap is not None:
+                gap = abs(alone.gap.closed_form_step_s / alone.gap.step_s - 1)
+            assert expected[0] * (1 - max(gap, 1e-12)) <= found[0] <= expected[0] * (1 + max(gap, NEAR_TIE))
         assert all(framework in ranked.runs_on for ranked in alone.plans)

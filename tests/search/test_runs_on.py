@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from meshwright.search.runs_on import FRAMEWORKS, LIMITS, expressible, limits, obstacles, runs_on
+from meshwright.search.runs_on import FRAMEWORKS, LIMITS, expressible, limits, obstacles, runnable, runnable_schedules, runs_on
 from meshwright.spec.layout import DEFAULT_ORDER, parse_layout
 from meshwright.spec.stack import STACKS
 from sample_inputs import DEEPSEEK_V3, GPT2_XL, LLAMA_70B, MODELS, QWEN_MOE
@@ -20,15 +20,15 @@ MT_NLG_530B = replace(GPT3_175B, attention=replace(GPT3_175B.attention, num_head
 
 RECIPES = [
     # Megatron-LM: Narayanan et al. 2021 (arXiv 2104.04473), table 1, 175B; interleaved and ZeRO-1 variants of its README
-    ("tp=8 pp=12 dp=16 vocab_pad=128", GPT3_175B, {"megatron", "deepspeed"}),
-    ("tp=8 sp pp=4:interleaved*5 dp=16 zero=1 recompute=selective", LLAMA_70B, {"megatron"}),
-    ("tp=8 sp cp=2 pp=4 dp=4 zero=1", LLAMA_70B, {"megatron"}),
+    ("tp=8 pp=12 dp=16 vocab_pad=128", GPT3_175B, {"megatron", "deepspeed", "meshwright"}),
+    ("tp=8 sp pp=4:interleaved*5 dp=16 zero=1 recompute=selective", LLAMA_70B, {"megatron", "meshwright"}),
+    ("tp=8 sp cp=2 pp=4 dp=4 zero=1", LLAMA_70B, {"megatron", "meshwright"}),
     # MT-NLG 530B (arXiv 2201.11990, section 3.2) and BLOOM (arXiv 2211.05100, section 3.3): DeepSpeed ZeRO-1 with Megatron's tp
-    ("tp=8 pp=35 dp=16 zero=1", MT_NLG_530B, {"megatron", "deepspeed"}),
+    ("tp=8 pp=35 dp=16 zero=1", MT_NLG_530B, {"megatron", "deepspeed", "meshwright"}),
     # Llama 3 405B (arXiv 2407.21783, section 3.3): all-gather context parallelism; FSDP with tp and no pipeline is torchtitan's 2-D
     ("tp=8 sp dp=64 zero=3", LLAMA_70B, {"megatron", "torchtitan", "meshwright"}),
     ("tp=8 sp cp=2:allgather dp=8 zero=3", LLAMA_70B, {"megatron", "torchtitan", "meshwright"}),
-    ("tp=8 sp pp=4:dualpipe-v dp=8 zero=3:keep", LLAMA_70B, {"torchtitan"}),
+    ("tp=8 sp pp=4:dualpipe-v dp=8 zero=3:keep", LLAMA_70B, {"torchtitan", "meshwright"}),
     # plain FSDP and HSDP
     ("dp=64 zero=3", LLAMA_70B, ALL),
     ("dp=8x8 zero=3 recompute=full", LLAMA_70B, ALL),
@@ -38,10 +38,10 @@ RECIPES = [
     # DeepSpeed-Ulysses with ZeRO-3
     ("cp=8:ulysses dp=8 zero=3", LLAMA_70B, {"megatron", "deepspeed", "meshwright"}),
     # experts: Megatron-Core's folding, torchtitan's expert parallelism over FSDP ranks, DeepSpeed's AutoEP
-    ("tp=4 sp etp=1 ep=8 pp=2 dp=8 zero=1", QWEN_MOE, {"megatron"}),
+    ("tp=4 sp etp=1 ep=8 pp=2 dp=8 zero=1", QWEN_MOE, {"megatron", "meshwright"}),
     ("dp=64 ep=8 zero=3", QWEN_MOE, {"megatron", "torchtitan", "deepspeed", "meshwright"}),
     # DeepSeek-V3 (arXiv 2412.19437, section 3.2) ran on its own framework
-    ("pp=16:dualpipe dp=128 ep=64 zero=1 stages=" + ",".join(["4"] * 13 + ["3"] * 3), DEEPSEEK_V3, set()),
+    ("pp=16:dualpipe dp=128 ep=64 zero=1 stages=" + ",".join(["4"] * 13 + ["3"] * 3), DEEPSEEK_V3, {"meshwright"}),
 ]
 
 
@@ -84,7 +84,6 @@ EXCLUDED = [
     ("fsdp", "tp", "tp=8", LLAMA_70B),
     ("fsdp", "zero", "dp=8 zero=1", LLAMA_70B),
     ("fsdp", "vocab_pad", "dp=8 vocab_pad=128", LLAMA_70B),
-    ("meshwright", "pp", "tp=8 sp pp=4 dp=8 zero=1", LLAMA_70B),
 ]
 
 
@@ -103,7 +102,14 @@ def test_every_line_of_the_table_excludes_something_here():
 def test_every_line_has_its_source_and_every_framework_is_a_stack():
     assert all(limit.source and limit.legal and limit.framework in FRAMEWORKS for limit in LIMITS)
     assert set(FRAMEWORKS) <= set(STACKS)
-    assert [limit.key for limit in limits("meshwright")] == ["pp"]
+    assert not limits("meshwright"), "what the rules accept, the runtime runs"
+
+
+def test_a_schedule_that_only_the_own_executor_has_does_not_count_as_runnable():
+    assert "meshwright" in runs_on(parse_layout("pp=4:zb-h1"), LLAMA_70B)
+    assert not runnable(parse_layout("pp=4:zb-h1"), LLAMA_70B)
+    assert runnable(parse_layout("pp=4:zb-v"), LLAMA_70B) and runnable(parse_layout("cp=2:striped"), LLAMA_70B)
+    assert runnable_schedules(LLAMA_70B) == {"gpipe", "1f1b", "interleaved", "zb-v", "dualpipe-v"}
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

@@ -66,7 +66,7 @@ def test_healthy_pipeline_has_no_culprit_and_no_loss(trial: str) -> None:
 
 def test_the_kept_means_are_those_of_the_traces() -> None:
     pytest.importorskip("pyarrow", reason="the traces are parquet files")
-    from straggler_means import means
+    from timeline.straggler_means import means
 
     folder = shared("data/traces/bytedance-straggler/trace-AR.parquet").parent
     assert {trial: means(folder, trial) for trial in MEANS} == MEANS

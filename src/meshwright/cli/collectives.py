@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from meshwright.cli.options import Count, OneOf, command, note
+from meshwright.cli.options import Count, OneOf, Size, command
 from meshwright.cli.output import emit
 from meshwright.errors import InputError, Mistake, NoAnswer, did_you_mean
-from meshwright.units import parse_bytes
 
 if TYPE_CHECKING:
     from meshwright.spec.cluster import Cluster
@@ -20,23 +19,6 @@ DEFAULT_BYTES = 128 << 20
 DEFAULT_RUN_BYTES = 1 << 20
 DEFAULT_RANKS = 8
 DEFAULT_TOKENS = 4096
-LARGEST_BYTES = 1 << 50
-
-
-class Size(click.ParamType[int | None]):
-    """A number of bytes with a unit."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        try:
-            found = parse_bytes(str(value))
-        except (ValueError, OverflowError):
-            found = 0
-        if 1 <= found <= LARGEST_BYTES:
-            return found
-        note(ctx, param, value, "bytes with a unit, up to 1 PiB: 128MiB, 64KB, 1GiB")
-        return None
 
 
 @command()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,10 +17,24 @@ from meshwright.cli.mistakes import COMMAND_LINE, usage_mistake
 from meshwright.errors import InputError, Mistake, did_you_mean
 from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import PRECISIONS
-from meshwright.units import parse_count
+from meshwright.units import parse_bytes, parse_count
 
 MAX_COUNT = 10**8
 """No job has more GPUs, tokens in a sequence or sequences in a batch; beyond it a number is a slip."""
+
+MAX_BYTES = 1 << 50
+"""1 PiB."""
+
+DTYPE_WORDS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "double": "float64",
+    "float8": "fp8",
+}
+"""PyTorch's and other words for precisions."""
 
 MAX_TOKENS = 10**15
 """A training run's tokens; integers stay exact in float64 up to 9 x 10^15."""
@@ -109,6 +123,22 @@ class Tokens(click.ParamType[int | None]):
         return None
 
 
+class Size(click.ParamType[int | None]):
+    """A number of bytes with a unit."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        try:
+            found = parse_bytes(str(value))
+        except (ValueError, OverflowError):
+            found = 0
+        if 1 <= found <= MAX_BYTES:
+            return found
+        note(ctx, param, value, "bytes with a unit, up to 1 PiB: 128MiB, 64KB, 1GiB")
+        return None
+
+
 class Fraction(click.ParamType[float | None]):
     """A number above 0 and up to 1."""
 
@@ -124,16 +154,23 @@ class Fraction(click.ParamType[float | None]):
 
 
 class OneOf(click.ParamType[str | None]):
-    """One of a few names, with a suggestion for a near miss."""
+    """One of a few names, with a suggestion for a near miss.
 
-    def __init__(self, metavar: str, names: tuple[str, ...]) -> None:
+    Args:
+        elsewhere: words that others use, and the name here.
+    """
+
+    def __init__(self, metavar: str, names: tuple[str, ...], elsewhere: Mapping[str, str] | None = None) -> None:
         self.name = metavar
         self.names = names
+        self.elsewhere = elsewhere or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
         if value in self.names:
             return str(value)
-        note(ctx, param, value, ", ".join(self.names), did_you_mean(str(value), self.names) or "names are lower case")
+        known = self.elsewhere.get(str(value).lower())
+        hint = f"it is called `{known}` here" if known else did_you_mean(str(value), self.names) or "names are lower case"
+        note(ctx, param, value, ", ".join(self.names), hint)
         return None
 
 
@@ -210,7 +247,7 @@ def _job_options(subject: str, layouts: str) -> list[Callable[[Any], Any]]:
         *options,
         click.option("--seq", type=Count(), help="Tokens of a sequence."),
         click.option("--batch", type=Count(), help="Sequences per optimizer step of the whole job."),
-        click.option("--precision", type=OneOf("RECIPE", tuple(PRECISIONS)), help=f"Dtypes: {', '.join(PRECISIONS)}."),
+        click.option("--precision", type=OneOf("RECIPE", tuple(PRECISIONS), DTYPE_WORDS), help=f"Dtypes: {', '.join(PRECISIONS)}."),
         click.option("--memory-fraction", type=Fraction(), help="Part of the memory to fill.  [default: what the plan says, or 0.92]"),
         click.option(
             "--stack", type=StackName("STACK", STACK_NAMES), help=f"As this runs it: {', '.join(STACK_NAMES)}, or calibrate's file."

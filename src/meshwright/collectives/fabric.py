@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from meshwright.arithmetic import Num, is_array
 from meshwright.collectives.experts.price import fused_line
@@ -13,12 +14,47 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Moe
 
 
+class Degrees(NamedTuple):
+    """What the shape of a layout's groups depends on (mesh.legs.Degrees)."""
+
+    tp: Num
+    cp: Num
+    ulysses: Num
+    pp: Num
+    ep: Num
+    etp: Num
+    dp_replicate: Num
+    dp_shard: Num
+    order: str
+    world_size: Num
+
+
+def shape_of_groups(degrees: Degrees, axis: str, kv_heads: int, sizes: tuple[int | None, ...]) -> Group:
+    """The shape of the groups of ``axis`` on tiers whose units have ``sizes`` GPUs."""
+    found = [leg for leg in legs(degrees, axis, kv_heads) if not (isinstance(leg.degree, int) and leg.degree == 1)]
+    ranks: Num = 1
+    for leg in found:
+        ranks = ranks * leg.degree
+    inner = [members_per_unit(found, degrees.world_size, size) for size in sizes[:-1]]
+    return Group(ranks, (*inner, ranks))
+
+
+# Layouts that differ in other keys have the same groups, and groups of one shape are common to many layouts. For single layouts
+# only: columns of them are no keys.
+_remembered_shape = lru_cache(maxsize=16384)(shape_of_groups)
+_remembered_lines = lru_cache(maxsize=16384)(price_lines)
+
+
 class Fabric:
     """Prices collectives of one layout, or of a column of layouts, on one cluster."""
 
     def __init__(self, layout: Any, cluster: Cluster, num_kv_heads: int) -> None:
         self.layout, self.cluster, self._kv_heads = layout, cluster, num_kv_heads
-        self._world = layout.world_size
+        self._degrees = Degrees(*(getattr(layout, name) for name in Degrees._fields))
+        self._sizes = tuple(tier.size for tier in cluster.tiers)
+        single = not any(map(is_array, self._degrees))
+        self._shape = _remembered_shape if single else shape_of_groups
+        self._price = _remembered_lines if single else price_lines
         self._groups: dict[str, Group] = {}
         self._lines: dict[tuple[str, str], tuple[Line, ...]] = {}
         self._seconds: dict[tuple[str, str, Num], Num] = {}
@@ -26,12 +62,7 @@ class Fabric:
     def group(self, axis: str) -> Group:
         """The shape of the groups of ``axis``."""
         if axis not in self._groups:
-            found = [leg for leg in legs(self.layout, axis, self._kv_heads) if not (isinstance(leg.degree, int) and leg.degree == 1)]
-            ranks: Num = 1
-            for leg in found:
-                ranks = ranks * leg.degree
-            inner = [members_per_unit(found, self._world, tier.size) for tier in self.cluster.tiers[:-1]]
-            self._groups[axis] = Group(ranks, (*inner, ranks))
+            self._groups[axis] = self._shape(self._degrees, axis, self._kv_heads, self._sizes)
         return self._groups[axis]
 
     def seconds(self, op: str, axis: str, payload_bytes: Num) -> Num:
@@ -52,7 +83,7 @@ class Fabric:
 
     def _priced(self, op: str, axis: str) -> tuple[Line, ...]:
         if (op, axis) not in self._lines:
-            self._lines[op, axis] = price_lines(op, self.group(axis), self.cluster.tiers)
+            self._lines[op, axis] = self._price(op, self.group(axis), self.cluster.tiers)
         return self._lines[op, axis]
 
     def tier(self, axis: str) -> str:

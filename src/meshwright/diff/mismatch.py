@@ -66,7 +66,8 @@ def make(kind: Kind, rank: int, position: int, expected: Expected | None, record
 def _when(place: Any) -> str:
     step = "" if place.step is None else f"step {place.step}, "
     micro_batch = "" if place.micro_batch is None else f"micro-batch {place.micro_batch}, "
-    return f"{step}{micro_batch}{place.phase or 'no phase'}"
+    chunk = "" if place.chunk is None else f"chunk {place.chunk}, "
+    return f"{step}{micro_batch}{chunk}{place.phase or 'no phase'}"
 
 
 def _call(op: str, reduce_op: str, num_bytes: int, dtype: str) -> str:

@@ -1,6 +1,6 @@
 """Recorded events against expected ones, for each rank and group, in order.
 
-Both lists of a group are aligned first, by what a call is (op, module, phase, step, micro-batch), so that one missing call is one
+Both lists of a group are aligned first, by what a call is (op, module, phase, step, micro-batch, chunk), so that one missing call is one
 mismatch and not a shift of all that follow; aligned pairs are then compared in every other respect. What is missing in one group
 and extra in another is one call in the wrong group; in the same group, one call out of order.
 """
@@ -82,7 +82,7 @@ def _not_reached(rank: int, wanted: Mapping[str, list[tuple[int, Expected]]], do
 
 def _key(event: Any) -> tuple[object, ...]:
     """What a call is, apart from its size."""
-    return event.op, event.module, event.phase, event.step, event.micro_batch
+    return event.op, event.module, event.phase, event.step, event.micro_batch, event.chunk
 
 
 def _compare_group(

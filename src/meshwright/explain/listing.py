@@ -7,13 +7,14 @@ m micro-batches; dualpipe's ranks hold two copies of the model's parts, each for
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, Stage, scalar_rows
 from meshwright.ledger.data_parallel import Unit
+from meshwright.ledger.pipelined_order import gathers_root_again
 from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.stages import LayerBlock, layer_blocks
 
@@ -92,9 +93,19 @@ class StageListing:
         if whole and self.stage.first:
             yield from self._each(self.ledger.embedding.backward, "embedding")
         if whole and (self.stage.first or self.stage.last):
-            yield from self._each(self.ledger.root(self.stage.first, self.stage.last).backward, "root")
+            yield from self._root_backward()
         if whole:
             yield from self._boundary("backward_input", "send")
+
+    def _root_backward(self) -> Iterator[Listed]:
+        """A pass over an end of the model gathers the root again where it needs a weight of it, and reduces its gradient."""
+        ledger, model = self.ledger, self.ledger.model
+        again = sum(gathers_root_again(chunk, model) for chunk in self.stage.chunks) * self.micro_batches
+        for listed in self._each(ledger.root(self.stage.first, self.stage.last).backward, "root"):
+            if listed.row.op != "all_gather":
+                yield listed
+            elif again:
+                yield replace(listed, calls=again)
 
     def _backward_of(self, blocks: list[Block], unit: Unit, part: str, layers: tuple[int, ...] = ()) -> Iterator[Listed]:
         """Gather, then by block recompute and backward, then reduce."""
@@ -144,12 +155,18 @@ class StageListing:
     def _each(self, rows: Iterable[Row], part: str, layers: tuple[int, ...] = ()) -> Iterator[Listed]:
         """Rows that every micro-batch has."""
         for row in rows:
-            yield Listed(row, part, layers, int(row.times) * self._count(part, layers) * self.micro_batches)
+            passes = self._ends if part == "root" else 1
+            yield Listed(row, part, layers, int(row.times) * self._count(part, layers) * self.micro_batches * passes)
 
     def _once(self, rows: Iterable[Row], part: str, layers: tuple[int, ...] = ()) -> Iterator[Listed]:
         """Rows that a step has."""
         for row in rows:
             yield Listed(row, part, layers, int(row.times) * self._count(part, layers))
+
+    @cached_property
+    def _ends(self) -> int:
+        """Chunks of the stage that are an end of the model: each of their passes needs the root."""
+        return sum(chunk.first or chunk.last for chunk in self.stage.chunks)
 
     def _count(self, part: str, layers: tuple[int, ...]) -> int:
         if part == "mtp":

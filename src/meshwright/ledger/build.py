@@ -13,7 +13,16 @@ from typing import Any
 
 from meshwright.arithmetic import Num
 from meshwright.ledger import step
-from meshwright.ledger.blocks.layer import Block, embedding_block, head_block, layer_block, mtp_block
+from meshwright.ledger.blocks.layer import (
+    Block,
+    Sublayer,
+    attention_sublayer,
+    embedding_block,
+    feed_forward_sublayer,
+    head_block,
+    layer_block,
+    mtp_block,
+)
 from meshwright.ledger.data_parallel import Unit, build_unit, shard_ranks
 from meshwright.ledger.rows import Row
 from meshwright.ledger.sizes import Sizes
@@ -46,18 +55,28 @@ class Ledger:
     sizes: Sizes
     pipeline: Pipeline
     _layers: dict[LayerBlock, Block] = field(default_factory=dict)
+    _attention: dict[int | None, Sublayer] = field(default_factory=dict)
+    _feed_forward: dict[bool, Sublayer] = field(default_factory=dict)
     _layer_units: dict[LayerKind, Unit] = field(default_factory=dict)
     _roots: dict[tuple[bool, bool], Unit] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def micro_batches(self) -> Num:
         """m of one pipeline."""
         return self.layout.micro_batches(self.workload.batch)
 
     def layer(self, block: LayerBlock) -> Block:
         if block not in self._layers:
-            self._layers[block] = layer_block(self.sizes, block)
+            self._layers[block] = layer_block(self.sizes, block, *self.sublayers(block.kind))
         return self._layers[block]
+
+    def sublayers(self, kind: LayerKind) -> tuple[Sublayer, Sublayer]:
+        """Attention and MLP or experts of a layer, which layers of other kinds and policies may share."""
+        if kind.window not in self._attention:
+            self._attention[kind.window] = attention_sublayer(self.sizes, kind.window)
+        if kind.moe not in self._feed_forward:
+            self._feed_forward[kind.moe] = feed_forward_sublayer(self.sizes, kind.moe)
+        return self._attention[kind.window], self._feed_forward[kind.moe]
 
     def layer_unit(self, kind: LayerKind) -> Unit:
         if kind not in self._layer_units:

@@ -11,7 +11,7 @@ from typing import Any
 
 from meshwright.arithmetic import Num
 from meshwright.ledger import step
-from meshwright.ledger.parameters import held_numel, is_expert, partial_over_tp, replicated_kv_numel, shard_numel
+from meshwright.ledger.parameters import held_numel, is_expert, local, partial_over_tp, replicated_kv_numel, shard_numel
 from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
@@ -83,27 +83,28 @@ def build_unit(name: str, parameters: tuple[Parameter, ...], s: Sizes, is_root: 
     Args:
         is_root: embedding, final norm and head. shares_table: the other end of the pipeline holds the embedding, too.
     """
-    trained = [p for p in parameters if p.trained]
-    dense = [p for p in trained if not is_expert(p)]
-    experts = [p for p in trained if is_expert(p)]
+    trained = [local(p, s) for p in parameters if p.trained]
+    dense = [held for held in trained if not is_expert(held.parameter)]
+    experts = [held for held in trained if is_expert(held.parameter)]
     replicas = s.layout.dp_replicate
     n, e = shard_ranks(s.layout), s.layout.edp
-    parts = [Part(held_numel(dense, s), shard_numel(dense, s, n), n, "fsdp", "dp_cp", n * replicas)]
+    parts = [Part(held_numel(dense), shard_numel(dense, n), n, "fsdp", "dp_cp", n * replicas)]
     if experts:
-        parts.append(Part(held_numel(experts, s), shard_numel(experts, s, e), e, "edp", "edp_replicate", e * replicas))
+        parts.append(Part(held_numel(experts), shard_numel(experts, e), e, "edp", "edp_replicate", e * replicas))
     kv = replicated_kv_numel(dense, s)
     zero = s.layout.zero
-    whole = partial_over_tp(parameters, s)
-    partial = shard_numel(whole, s, n) if zero else held_numel(whole, s)
+    whole = partial_over_tp(trained, s)
+    partial = shard_numel(whole, n) if zero else held_numel(whole)
     unit = Unit(name, tuple(parts), partial, kv, [], [], [], [])
     unit.owned = unit.shard if zero else unit.numel
     _write(unit, s, is_root)
     if shares_table:
         unit.step += step.tied_embedding(s)
+    unit.mirror += step.mirrored_stages(s, unit.owned)
     if any(not p.trained for p in parameters):
         unit.step += step.expert_loads(s, n * replicas)
+        unit.mirror += step.mirrored_loads(s)
     unit.step += step.optimizer(s, unit.owned)
-    unit.mirror += step.mirrored_stages(s, unit.owned)
     return unit
 
 
@@ -123,7 +124,12 @@ def _write(unit: Unit, s: Sizes, is_root: bool) -> None:
     else:
         gather = _rows(unit, s, "all_gather", "shard", "forward", "the parameters of the unit are needed whole")
         scatter = _rows(unit, s, "reduce_scatter", "shard", "reduce", "each rank keeps the gradient of its shard")
-        again = [] if is_root else _rows(unit, s, "all_gather", "shard", "backward_input", "freed after the forward, needed again")
+        # Without stages the root's backward comes at once; between passes of a pipeline it is freed like every unit.
+        again = (
+            []
+            if is_root and s.layout.pp == 1
+            else _rows(unit, s, "all_gather", "shard", "backward_input", "freed after the forward, needed again")
+        )
         each += _kv_copies(unit, s)
         if variant == "keep":
             once += gather + scatter
@@ -145,6 +151,8 @@ def _rows(unit: Unit, s: Sizes, op: str, over: str, phase: Phase, why: str) -> l
     dtype = _dtype(s, phase)
     for part in unit.parts:
         axis, ranks = (part.shard_axis, part.ranks) if over == "shard" else (part.all_axis, part.all_ranks)
+        if isinstance(ranks, int) and ranks == 1:
+            continue
         numel = part.shard * part.ranks if over == "shard" else part.numel
         shard, whole = s.tensor(f"P/{part.shard_axis}", dtype=dtype), s.tensor("P", dtype=dtype)
         before, after = (shard, whole) if op == "all_gather" else (whole, shard if op == "reduce_scatter" else whole)

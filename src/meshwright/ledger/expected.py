@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshwright.ledger.build import Ledger
-from meshwright.ledger.order import Placed, layer_kinds, step_order
+from meshwright.ledger.order import BETWEEN_STAGES, Placed, layer_kinds, step_order
+from meshwright.ledger.pipelined_order import stage_order
 from meshwright.ledger.routed import Routed, routed_rows
 from meshwright.ledger.rows import Row
 from meshwright.mesh import Mesh
+from meshwright.schedule import Schedule
 from meshwright.spec.rules.rule import kv_heads
 
 REDUCING = ("all_reduce", "reduce_scatter")
@@ -26,6 +28,7 @@ class Expected:
 
     Attributes:
         axis: of the mesh. ranks: of the group, in its order.
+        chunk: of the pipeline; None without one.
         splits_known: whether input_splits and output_splits are to be compared.
         why: the ledger's reason.
     """
@@ -44,21 +47,20 @@ class Expected:
     input_splits: tuple[int, ...] = ()
     output_splits: tuple[int, ...] = ()
     splits_known: bool = False
+    chunk: int | None = None
     why: str = ""
 
 
-def expected_events(ledger: Ledger, rank: int, steps: int = 1, loads: Any = None) -> list[Expected]:
+def expected_events(ledger: Ledger, rank: int, steps: int = 1, loads: Any = None, schedule: Schedule | None = None) -> list[Expected]:
     """What ``rank`` sends and receives in ``steps`` steps, in order (exact inside each group).
 
     Args:
         loads: int [steps, micro-batches, MoE layers (multi-token prediction last), ranks, E], token copies that each rank sends to each
             expert; None for a balanced load, whose splits are not told.
-
-    Raises:
-        ValueError: for a layout with pipeline stages.
+        schedule: of the pipeline stages; needed with pp > 1.
     """
-    order = list(step_order(ledger))
     places = _Places(ledger, rank)
+    order = list(step_order(ledger) if schedule is None else stage_order(ledger, places.stage, schedule))
     found: list[Expected] = []
     for step in range(steps):
         found += places.of_step(order, step, None if loads is None else loads[step])
@@ -74,10 +76,22 @@ class _Places:
         self._groups: dict[str, tuple[int, ...]] = {}
         self._moe_index = {layer: n for n, layer in enumerate(i for i, moe in enumerate(layer_kinds(ledger.model)) if moe)}
 
+    @property
+    def stage(self) -> int:
+        """The place in the pipeline."""
+        return self.group("pp").index(self.rank)
+
     def group(self, axis: str) -> tuple[int, ...]:
         if axis not in self._groups:
-            self._groups[axis] = tuple(self.mesh.group_of(self.rank, axis))
+            self._groups[axis] = self._find(axis)
         return self._groups[axis]
+
+    def _find(self, axis: str) -> tuple[int, ...]:
+        if axis not in BETWEEN_STAGES:
+            return tuple(self.mesh.group_of(self.rank, axis))
+        stages = self.group("pp")
+        one = 0 if axis == "embedding" else min(self.stage, len(stages) - 1 - self.stage)
+        return stages[one], stages[-1 - one]
 
     def of_step(self, order: Sequence[Placed], step: int, loads: Any) -> Iterator[Expected]:
         for placed in order:
@@ -94,8 +108,9 @@ class _Places:
         ranks = self.group(row.axis)
         return Expected(
             step=step, micro_batch=placed.micro_batch, phase=row.phase, module=placed.module, op=row.op,
-            reduce_op=row.reduce_op if row.op in REDUCING else "", axis=row.axis, ranks=ranks, peer=_peer(row, ranks, self.rank),
-            dtype=row.before.dtype, payload_bytes=int(row.payload_bytes), why=row.why,
+            reduce_op=row.reduce_op if row.op in REDUCING else "", axis=row.axis, ranks=ranks,
+            peer=_peer(row, ranks, self.rank) if placed.peer_stage is None else ranks[placed.peer_stage],
+            dtype=row.before.dtype, payload_bytes=int(row.payload_bytes), chunk=placed.chunk, why=row.why,
         )  # fmt: skip
 
     def _routed(self, placed: Placed, loads: Any) -> Routed | None:

@@ -7,7 +7,7 @@ parameter is cut on dim 0 over the group and padded there, as FSDP2 does: 50 x 8
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import NamedTuple
 
 from meshwright.arithmetic import Num, ceil_div
 from meshwright.ledger.sizes import Sizes
@@ -21,48 +21,43 @@ def is_expert(parameter: Parameter) -> bool:
     return parameter.cut in EXPERT_CUTS
 
 
-def local_rows_columns(parameter: Parameter, s: Sizes) -> tuple[Num, Num]:
-    """(dim 0, the rest) of what one rank holds before ZeRO."""
-    layout, shape = s.layout, parameter.shape
-    rows: Num = shape[0]
+class Local(NamedTuple):
+    """A parameter as one rank holds it before ZeRO: dim 0, and the rest."""
+
+    parameter: Parameter
+    rows: Num
+    columns: Num
+
+
+def local(parameter: Parameter, s: Sizes) -> Local:
+    """Cut by tp, ep and etp."""
+    shape, cut = parameter.shape, parameter.cut
     columns: Num = shape[1] if len(shape) == 2 else 1
-    match parameter.cut:
-        case "rows":
-            rows = rows // layout.tp
-        case "columns":
-            columns = columns // layout.tp
-        case "qkv":
-            rows = (s.heads + 2 * s.kv_heads) * s.model.attention.head_dim
-        case "vocab":
-            rows = s.vocab
-        case "expert_rows":
-            rows = rows // (layout.ep * layout.etp)
-        case "expert_columns":
-            rows, columns = rows // layout.ep, columns // layout.etp
-        case "expert_whole":
-            rows = rows // layout.ep
-    return rows, columns
+    if cut == "qkv":
+        return Local(parameter, (s.heads + 2 * s.kv_heads) * s.model.attention.head_dim, columns)
+    if cut == "vocab":
+        return Local(parameter, s.vocab, columns)
+    of_rows, of_columns = s.cuts[cut]
+    return Local(parameter, shape[0] // of_rows, columns // of_columns)
 
 
-def held_numel(parameters: Iterable[Parameter], s: Sizes) -> Num:
+def held_numel(parameters: Iterable[Local]) -> Num:
     """Elements that one rank holds of these parameters, before ZeRO."""
     total: Num = 0
-    for parameter in parameters:
-        rows, columns = local_rows_columns(parameter, s)
+    for _, rows, columns in parameters:
         total = total + rows * columns
     return total
 
 
-def shard_numel(parameters: Iterable[Parameter], s: Sizes, ranks: Any) -> Num:
+def shard_numel(parameters: Iterable[Local], ranks: Num) -> Num:
     """Elements of one rank's shard when each parameter is cut on dim 0 over ``ranks``, padding included."""
     total: Num = 0
-    for parameter in parameters:
-        rows, columns = local_rows_columns(parameter, s)
+    for _, rows, columns in parameters:
         total = total + ceil_div(rows, ranks) * columns
     return total
 
 
-def partial_over_tp(parameters: Iterable[Parameter], s: Sizes) -> list[Parameter]:
+def partial_over_tp(parameters: Iterable[Local], s: Sizes) -> list[Local]:
     """Parameters that every tp rank holds whole, with a gradient that is only a summand on each.
 
     With sp: all whole ones (each rank saw its tokens), and embedding and head where the vocabulary is not cut. Without sp:
@@ -70,15 +65,14 @@ def partial_over_tp(parameters: Iterable[Parameter], s: Sizes) -> list[Parameter
     """
     if s.layout.sp:
         whole = ("whole",) if s.layout.vocab else ("whole", "vocab")
-        return [p for p in parameters if p.trained and p.cut in whole]
-    return [p for p in parameters if p.trained and p.by_head]
+        return [held for held in parameters if held.parameter.cut in whole]
+    return [held for held in parameters if held.parameter.by_head]
 
 
-def replicated_kv_numel(parameters: Iterable[Parameter], s: Sizes) -> Num:
+def replicated_kv_numel(parameters: Iterable[Local], s: Sizes) -> Num:
     """Elements of the key and value rows that several tp ranks hold copies of (K < tp)."""
     total: Num = 0
-    for parameter in parameters:
+    for parameter, _, columns in parameters:
         if parameter.cut == "qkv":
-            _, columns = local_rows_columns(parameter, s)
             total = total + 2 * s.kv_heads * s.model.attention.head_dim * columns
     return total

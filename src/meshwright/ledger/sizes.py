@@ -33,9 +33,10 @@ class Sizes:
     """Local sizes of one micro-batch on one rank.
 
     Attributes:
-        tokens: T = mb S/cp. stream_tokens: tokens of the residual stream that a tp rank keeps (T/tp with sp).
+        tokens: T = mb S/cp. stream: the residual stream, stream_tokens: its tokens that a tp rank keeps (T/tp with sp).
         heads, kv_heads: local query and kv heads (one copy each where K < tp). vocab: local vocabulary rows.
         routed_tokens: tokens that this rank routes; expert_rows: token copies that its experts work on (balanced).
+        cuts: parts into which a parameter's two dims are cut, by Parameter.cut.
         act: dtype of activations. reduce32: dtype of loss statistics (fp32; float64 in a float64 proof).
     """
 
@@ -56,9 +57,14 @@ class Sizes:
         self.kv_copies = at_least_one(tp // kv_heads)
         self.vocab = padded_vocab(model, layout) // (tp if layout.vocab else 1)
         self.stream_axes = "(cp,tp)" if layout.sp else "cp"
+        self.stream = self.tensor(f"B/dp, S/{self.stream_axes}, D")
+        self.cuts: dict[str, tuple[Num, Num]] = {
+            "whole": (1, 1), "rows": (tp, 1), "columns": (1, tp), "expert_whole": (layout.ep, 1),
+            "expert_rows": (layout.ep * layout.etp, 1), "expert_columns": (layout.ep, layout.etp),
+        }  # fmt: skip
         self._set_expert_sizes()
         self._local = self._local_sizes()
-        self._numels: dict[Sharded, Num] = {}
+        self._bytes: dict[Sharded, Num] = {}
 
     def _set_expert_sizes(self) -> None:
         """Balanced routing: each routed token makes top_k copies, and a rank's experts receive as many as it sent.
@@ -80,7 +86,7 @@ class Sizes:
         other = copy(self)
         other.expert_rows = rows
         other._local = {**self._local, "X*etp": rows}
-        other._numels = {}
+        other._bytes = {}
         return other
 
     def _local_sizes(self) -> dict[str, Num]:
@@ -121,19 +127,15 @@ class Sizes:
         """A tensor in the activations' dtype (or ``dtype``), from the inside of the notation's brackets."""
         return _tensor(dtype or self.act, dims, partial)
 
-    def numel(self, tensor: Sharded) -> Num:
-        """Elements that one rank holds."""
-        count = self._numels.get(tensor)
-        if count is None:
-            count = 1
-            for dim in tensor.dim_texts:
-                count = count * self._local[dim]
-            self._numels[tensor] = count
-        return count
-
     def bytes(self, tensor: Sharded) -> Num:
         """Bytes that one rank holds."""
-        return self.numel(tensor) * int(DTYPE_BYTES[tensor.dtype])
+        found: Num = self._bytes.get(tensor)
+        if found is None:
+            found = int(DTYPE_BYTES[tensor.dtype])
+            for dim in tensor.dim_texts:
+                found = found * self._local[dim]
+            self._bytes[tensor] = found
+        return found
 
     def local_shape(self, tensor: Sharded) -> tuple[Num, ...]:
         """The local shape, dim by dim."""

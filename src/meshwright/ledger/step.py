@@ -4,7 +4,7 @@ pipeline sends for each micro-batch."""
 from __future__ import annotations
 
 from meshwright.arithmetic import Num
-from meshwright.ledger.parameters import held_numel, shard_numel
+from meshwright.ledger.parameters import held_numel, local, shard_numel
 from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.sizes import Sizes
 from meshwright.ledger.writer import Writer
@@ -34,8 +34,8 @@ def gradient_norm(s: Sizes, ranks: Num) -> list[Row]:
 def tied_embedding(s: Sizes) -> list[Row]:
     """First and last stage hold a copy of the embedding and sum its gradient: on the shards under ZeRO."""
     w = Writer(s)
-    table = [p for p in embedding_parameters(s.model) if p.module == names.EMBEDDING]
-    numel = shard_numel(table, s, s.layout.dp_shard * s.layout.cp) if s.layout.zero else held_numel(table, s)
+    table = [local(p, s) for p in embedding_parameters(s.model) if p.module == names.EMBEDDING]
+    numel = shard_numel(table, s.layout.dp_shard * s.layout.cp) if s.layout.zero else held_numel(table)
     dtype = s.precision.reduce
     tensor = s.tensor("P/fsdp" if s.layout.zero else "P", dtype=dtype)
     w.collective("reduce", names.EMBEDDING, "all_reduce", "embedding", 2, numel * int(DTYPE_BYTES[dtype]), tensor, tensor,
@@ -64,6 +64,16 @@ def expert_loads(s: Sizes, data_ranks: Num) -> list[Row]:
     return w.rows
 
 
+def mirrored_loads(s: Sizes) -> list[Row]:
+    """DualPipe: half of the micro-batches pass each copy of a stage, so the loads of both are summed."""
+    w = Writer(s)
+    assert s.model.moe is not None
+    tensor = s.tensor("E", dtype="int64")
+    w.collective("reduce", names.ROUTER, "all_reduce", "mirror", 2, 8 * s.model.moe.num_experts, tensor, tensor,
+                 why="the two directions run on two copies of each stage")  # fmt: skip
+    return w.rows
+
+
 def optimizer(s: Sizes, numel: Num) -> list[Row]:
     """AdamW on this rank's share: reads gradient, master and moments, writes master, moments and the weight."""
     w = Writer(s)
@@ -78,10 +88,10 @@ def optimizer(s: Sizes, numel: Num) -> list[Row]:
 def boundary(s: Sizes, phase: Phase, received: int, sent: int) -> list[Row]:
     """Activations (or their gradients) of one micro-batch between neighbouring chunks; sharded over tp with sp."""
     w = Writer(s)
-    stream = s.tensor(f"B/dp, S/{s.stream_axes}, D")
+    stream = s.stream
     payload = s.bytes(stream)
     for op, times in (("recv", received), ("send", sent)):
         if times:
-            w.collective(phase, "pipeline", op, "pp", 2, payload, stream, stream, times,
+            w.collective(phase, names.PIPELINE, op, "pp", 2, payload, stream, stream, times,
                          why="the next layers are on another stage" if phase == "forward" else "gradients go the other way")  # fmt: skip
     return w.rows

@@ -90,6 +90,8 @@ class Writer:
 
     def move(self, phase: Phase, name: str, held: Sharded, wanted: Sharded, ranks: Num, hidden_by: str = "", why: str = "") -> None:
         """The collective that turns ``held`` into ``wanted``; its payload is the larger of the two (DESIGN 4.1)."""
+        if isinstance(ranks, int) and ranks == 1:
+            return
         step = redistribute(held, wanted)
         if step is None or step.op == "slice":
             return

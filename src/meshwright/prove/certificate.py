@@ -16,10 +16,13 @@ MOST_MISMATCHES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Saved bytes of blocks: how many were compared, and (rank, block, predicted, measured) where they differ."""
+    """Bytes that blocks save and that ranks keep: how many were compared, and (rank, what, predicted, measured) where they differ."""
 
     compared: int
     mismatches: tuple[tuple[int, str, int, int], ...] = ()
+
+    def plus(self, other: Memory) -> Memory:
+        return Memory(compared=self.compared + other.compared, mismatches=self.mismatches + other.mismatches)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +179,9 @@ class Certificate:
     def _memory_lines(self) -> list[str]:
         if self.memory is None:
             return []
-        lines = [f"  memory    {self.memory.compared} blocks' saved bytes compared, {len(self.memory.mismatches)} differ"]
+        lines = [
+            f"  memory    {self.memory.compared} sizes (what blocks save, what ranks keep) compared, {len(self.memory.mismatches)} differ"
+        ]
         lines += [f"    rank {rank}, {block}: predicted {predicted:,}, measured {measured:,}"
                   for rank, block, predicted, measured in self.memory.mismatches[:SHOWN]]  # fmt: skip
         return lines

@@ -22,17 +22,20 @@ from meshwright.ledger.order import layer_kinds
 from meshwright.mesh import Mesh
 from meshwright.prove.certificate import Certificate
 from meshwright.prove.program import ProofProgram, require_torch
-from meshwright.prove.question import Question, refuse_pipelines, versions
+from meshwright.prove.question import Question, versions
 from meshwright.prove.recordings import recording_folder, recordings_in
-from meshwright.prove.saved import compare_saved
+from meshwright.prove.saved import compare_memory
+from meshwright.prove.stages import schedule_of
 from meshwright.recording.crosscheck import cross_check
 from meshwright.recording.read import Recording
+from meshwright.schedule import Schedule
 from meshwright.spec.layout import Layout
 from meshwright.spec.rules import check
 from meshwright.spec.rules.rule import kv_heads
 from meshwright.spec.stack import STACKS
 
 PROGRAMS = 2
+MEASURED = ("saved_bytes", "in_flight")
 MOST_PLACES = 16
 """Places on tp x cp that are all run; of more, the first and the last on each axis."""
 
@@ -41,11 +44,11 @@ def prove_dry(question: Question) -> Certificate:
     """Run one step of every distinct rank.
 
     Raises:
-        InputError: torch is missing, the layout is illegal, or has pipeline stages.
+        InputError: torch is missing, or the layout or its schedule is illegal.
     """
     require_torch()
     check(question.model, question.workload, question.layout)
-    refuse_pipelines(question.layout)
+    schedule = schedule_of(question.layout, question.workload, question.schedule)
     precision = precision_of(question.workload, question.layout)
     ledger = build(question.model, question.workload, question.layout, STACKS["meshwright"], precision)
     ranks = distinct_ranks(ledger)
@@ -53,18 +56,21 @@ def prove_dry(question: Question) -> Certificate:
         recording = recording_folder(question, Path(temporary))
         began = time.monotonic()
         answers = _run(question, ledger, ranks, Path(temporary), recording)
-        return _judge(question, ledger, ranks, recordings_in(recording), answers, time.monotonic() - began)
+        return _judge(question, ledger, schedule, ranks, recordings_in(recording), answers, time.monotonic() - began)
 
 
 def distinct_ranks(ledger: Ledger) -> list[int]:
-    """Ranks whose place decides what they run: on tp (the last part of a padded vocabulary) and on cp (its tokens), all of them or the
-    first and last; and the last of all, with the last, perhaps smaller, part of every shard."""
+    """Ranks whose place decides what they run: on pp, all of them (each has a list of its own); on tp (the last part of a padded
+    vocabulary) and on cp (its tokens), all of them or the first and last; and the last of all, with the last, perhaps smaller, part of
+    every shard. Between the ends of a pipeline, where no vocabulary is, the first and last on tp and cp stand for all."""
     layout, mesh = ledger.layout, Mesh(ledger.layout, kv_heads(ledger.model))
-    places = [range(layout.tp), range(layout.cp)]
-    if layout.tp * layout.cp > MOST_PLACES:
-        places = [sorted({0, degree - 1}) for degree in (layout.tp, layout.cp)]  # type: ignore[misc]
-    found = {mesh.rank({"tp": tp, "cp": cp}) for tp, cp in product(*places)}
-    return sorted(found | {layout.world_size - 1})
+    ends = [sorted({0, degree - 1}) for degree in (layout.tp, layout.cp)]
+    everywhere = [range(layout.tp), range(layout.cp)] if layout.tp * layout.cp <= MOST_PLACES else ends
+    found = {layout.world_size - 1}
+    for stage in ledger.stages():
+        places = everywhere if stage.first or stage.last else ends
+        found |= {mesh.rank({"tp": tp, "cp": cp, "pp": stage.index}) for tp, cp in product(*places)}
+    return sorted(found)
 
 
 def even_load(ledger: Ledger) -> tuple[int, ...]:
@@ -80,6 +86,7 @@ def _run(question: Question, ledger: Ledger, ranks: Sequence[int], folder: Path,
     request = {
         "model": question.model, "workload": question.workload, "layout": question.layout, "precision": ledger.precision.name,
         "recording": str(recording), "even_load": even_load(ledger), "plan_hash": question.plan_hash,
+        "schedule": question.schedule,
     }  # fmt: skip
 
     def run(number: int) -> dict[str, Any]:
@@ -108,6 +115,7 @@ def loads_of(ledger: Ledger) -> Any:
 def _judge(
     question: Question,
     ledger: Ledger,
+    schedule: Schedule | None,
     ranks: Sequence[int],
     recordings: Sequence[Recording],
     answers: Sequence[dict[str, Any]],
@@ -118,10 +126,10 @@ def _judge(
             raise InputError([Mistake(**mistake) for mistake in answer["mistakes"]])
     ran = all(answer["status"] == "ran" for answer in answers)
     loads = loads_of(ledger)
-    expected = {rank: expected_events(ledger, rank, 1, loads) for rank in ranks}
+    expected = {rank: expected_events(ledger, rank, 1, loads, schedule) for rank in ranks}
     traffic = compare_traffic(expected, recordings, finished=ran)
-    saved = {rank: blocks for answer in answers for rank, blocks in answer.get("saved_bytes", {}).items()}
-    memory = compare_saved(ledger, saved, None if loads is None else loads[0][0])
+    measured = {key: {rank: of_rank for answer in answers for rank, of_rank in answer.get(key, {}).items()} for key in MEASURED}
+    memory = compare_memory(ledger, measured, None if loads is None else loads[0], schedule)
     return Certificate(
         plan_hash=question.plan_hash, versions=versions(answers[0]), dtype=ledger.precision.name, bound=0.0, ranks=len(ranks),
         model=question.model.name, layout=str(question.layout), plan_layout=str(question.layout), seq=question.workload.seq,

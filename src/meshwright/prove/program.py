@@ -23,10 +23,10 @@ GRACE_S = 150.0
 """On top of a job's own limit: importing torch (30 s on a busy machine with a cold cache), the one-device run, collecting failures."""
 
 
-def require_torch() -> None:
-    """InputError in one line where torch is not installed."""
+def require_torch(what: str = "a proof") -> None:
+    """InputError in one line where torch is not installed, which ``what`` runs on."""
     if importlib.util.find_spec("torch") is None:
-        problem = "is not installed, and a proof runs on it: pip install 'meshwright[runtime]'"
+        problem = f"is not installed, and {what} runs on it: pip install 'meshwright[runtime]'"
         raise InputError([Mistake("", "torch", None, "", problem=problem)])
 
 

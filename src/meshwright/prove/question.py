@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import __version__
-from meshwright.errors import InputError, Mistake
 from meshwright.prove.compare import BOUNDS
+from meshwright.schedule import Schedule
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Training
@@ -29,6 +29,7 @@ class Question:
     Attributes:
         ranks: processes that may be started. dtype: what computes: numbers are exact in float64, statistical else.
         dropout: rate. folder: keeps the recordings; None for a temporary one.
+        schedule: the order of the pipeline stages, read from a file; None for the one that the layout's word says.
     """
 
     model: Model
@@ -42,15 +43,9 @@ class Question:
     plan_hash: str = ""
     folder: Path | None = None
     timeout_s: float = TIMEOUT_S
+    schedule: Schedule | None = None
 
 
 def versions(answer: Mapping[str, Any]) -> dict[str, str]:
     """Of all that took part."""
     return {"meshwright": __version__, "python": platform.python_version(), **answer.get("versions", {})}
-
-
-def refuse_pipelines(layout: Layout) -> None:
-    """The runtime has no executor of schedules yet. Raises InputError."""
-    if layout.pp > 1:
-        hint = "prove the same layout with pp=1: tp, sp, cp, ep, dp and zero do not depend on it"
-        raise InputError([Mistake("--layout", "pp", layout.pp, "1", hint, "cannot be proved by this version: pipelines do not run yet")])

@@ -15,10 +15,12 @@ from meshwright.prove.certificate import Certificate, Memory
 from meshwright.prove.compare import BOUNDS, Errors, Numbers, compare_numbers, read_numbers
 from meshwright.prove.first_wrong import first_wrong
 from meshwright.prove.program import ProofProgram, require_torch
-from meshwright.prove.question import Question, refuse_pipelines, versions
+from meshwright.prove.question import Question, versions
 from meshwright.prove.recordings import recording_folder, recordings_in
-from meshwright.prove.saved import compare_saved
+from meshwright.prove.resident import compare_resident
+from meshwright.prove.saved import compare_memory
 from meshwright.prove.scale import Scaled, scale
+from meshwright.prove.stages import schedule_of
 from meshwright.recording.crosscheck import cross_check
 from meshwright.recording.read import Recording
 from meshwright.spec.layout import Layout
@@ -41,8 +43,13 @@ def prove(question: Question, program: ProofProgram | None = None) -> Certificat
     """
     require_torch()
     check(question.model, question.workload, question.layout)
-    refuse_pipelines(question.layout)
+    schedule_of(question.layout, question.workload, question.schedule)
     scaled = scale(question.model, question.workload, question.layout, question.ranks)
+    if question.schedule is not None and scaled.changes:
+        problem = f"is for `{question.layout}` as it is, which needs {question.layout.world_size} ranks and a small model"
+        raise InputError(
+            [Mistake("--schedule", "schedule", question.schedule.name, "a schedule by its word in the layout", problem=problem)]
+        )
     with tempfile.TemporaryDirectory(prefix="meshwright_proof_") as temporary:
         folder = Path(temporary)
         recording = recording_folder(question, folder)
@@ -66,7 +73,7 @@ def _run(question: Question, scaled: Scaled, folder: Path, recording: Path, prog
     request = {
         "model": scaled.model, "workload": scaled.workload, "layout": scaled.layout, "seed": question.seed, "steps": question.steps,
         "precision": precision_name(question.dtype, scaled.layout, question.workload.precision), "dropout": question.dropout,
-        "recording": str(recording), "plan_hash": question.plan_hash,
+        "recording": str(recording), "plan_hash": question.plan_hash, "schedule": question.schedule,
     }  # fmt: skip
     if program is not None:
         return program.run(folder, request, question.timeout_s)
@@ -92,7 +99,7 @@ def _judge(
         seq=scaled.workload.seq, batch=scaled.workload.batch, steps=question.steps, seed=answer.get("seed"),
         scaled=scaled.changes, lost=scaled.lost, **_figures(errors, answer, first), predicted=traffic.predicted, recorded=traffic.recorded,
         mismatches=traffic.mismatches, disagreements=tuple(found.message for found in cross_check(recordings)),
-        memory=_memory(ledger, answer, reference),
+        memory=_memory(question, ledger, answer, reference),
         failures=tuple(answer.get("failures", ())), problems=tuple(problems) + (errors.problems if errors else ()), seconds=seconds,
         notes=() if scaled.model.moe is None or question.dtype == "float64" else (CHOICES_TOLD,),
     )  # fmt: skip
@@ -107,15 +114,17 @@ def ledger_of(question: Question, scaled: Scaled) -> Ledger:
 def _traffic(question: Question, ledger: Ledger, recordings: list[Recording], reference: Numbers | None, finished: bool) -> Traffic:
     if reference is None:
         return Traffic(predicted=0, recorded=0, mismatches=())
-    ranks = range(ledger.layout.world_size)
-    expected = {rank: expected_events(ledger, rank, question.steps, reference.loads) for rank in ranks}
+    ranks, schedule = range(ledger.layout.world_size), schedule_of(ledger.layout, ledger.workload, question.schedule)
+    expected = {rank: expected_events(ledger, rank, question.steps, reference.loads, schedule) for rank in ranks}
     return compare_traffic(expected, recordings, finished)
 
 
-def _memory(ledger: Ledger, answer: dict[str, Any], reference: Numbers | None) -> Memory | None:
+def _memory(question: Question, ledger: Ledger, answer: dict[str, Any], reference: Numbers | None) -> Memory | None:
     if answer["status"] != "ran" or reference is None:
         return None
-    return compare_saved(ledger, answer["saved_bytes"], None if reference.loads is None else reference.loads[0][0])
+    schedule = schedule_of(ledger.layout, ledger.workload, question.schedule)
+    activations = compare_memory(ledger, answer, None if reference.loads is None else reference.loads[0], schedule)
+    return activations.plus(compare_resident(ledger, answer["resident_bytes"]))
 
 
 def _figures(errors: Errors | None, answer: dict[str, Any], first: str | None) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def _diverged(group: Group, seq: int, cause: Cause, here: Mapping[int, Event], c
     ranks = _unlike_most(here) if cause != "splits" else _splits_culprits(group, here)
     if cause != "splits":
         # Whatever differs first between two calls is not the fault where the calls themselves are out of step.
-        cause = _out_of_step(calls, seq, ranks) or cause
+        cause = out_of_step(calls, seq, ranks) or cause
     told = "; ".join(f"rank {_list(same)}: {_what(here[same[0]])}" for same in _alike(here))
     what = _OUT_OF_STEP[cause].format(_list(ranks)) if cause in _OUT_OF_STEP else f"ranks differ in {_CAUSES[cause]}"
     message = f"{group.name}, collective {seq}: {what}: {told}"
@@ -161,8 +161,11 @@ def _diverged(group: Group, seq: int, cause: Cause, here: Mapping[int, Event], c
 _OUT_OF_STEP: dict[Cause, str] = {"missing": "rank {} left a call out", "extra": "rank {} made one call too many"}
 
 
-def _out_of_step(calls: Calls, seq: int, ranks: Sequence[int]) -> Cause | None:
-    """ "order", or "missing" or "extra" where ``ranks`` go on like the others one call later or earlier."""
+def out_of_step(calls: Calls, seq: int, ranks: Sequence[int]) -> Cause | None:
+    """What puts ``ranks`` out of step with the others of ``calls`` from position ``seq`` on.
+
+    "order": the same calls in another order; "missing" or "extra": they go on like the others one call later or earlier; None: neither.
+    """
     if _same_calls_in_another_order(calls, seq):
         return "order"
     others = [rank for rank in calls if rank not in ranks]
@@ -170,9 +173,9 @@ def _out_of_step(calls: Calls, seq: int, ranks: Sequence[int]) -> Cause | None:
         return None
     most = calls[others[0]][seq : seq + 2]
     mine = [calls[rank][seq : seq + 2] for rank in ranks]
-    if len(most) == 2 and all(_signature(part[0]) == _signature(most[1]) for part in mine):
+    if len(most) == 2 and all(signature(part[0]) == signature(most[1]) for part in mine):
         return "missing"
-    if all(len(part) == 2 and _signature(part[1]) == _signature(most[0]) for part in mine):
+    if all(len(part) == 2 and signature(part[1]) == signature(most[0]) for part in mine):
         return "extra"
     return None
 
@@ -190,14 +193,15 @@ def _same_calls_in_another_order(calls: Calls, start: int) -> bool:
     counts: dict[int, Counter[tuple[object, ...]]] = {rank: Counter() for rank in calls}
     for seq in range(start, longest):
         for rank, events in calls.items():
-            counts[rank][_signature(events[seq])] += 1
+            counts[rank][signature(events[seq])] += 1
         first, *rest = counts.values()
         if all(count == first for count in rest):
             return True
     return False
 
 
-def _signature(event: Event) -> tuple[object, ...]:
+def signature(event: Event) -> tuple[object, ...]:
+    """What must be the same on all ranks of a group for two calls to be one collective."""
     what = (event.op, event.reduce_op, event.dtype, _comparable_shape(event), event.peer)
     return (*what, event.module, event.call_site, event.step, event.micro_batch)
 
@@ -206,14 +210,14 @@ def _alike(here: Mapping[int, Event]) -> list[list[int]]:
     """Ranks that did the same thing, the largest set first."""
     sets: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
     for rank, event in here.items():
-        sets[(*_signature(event), event.shape, event.input_splits, event.output_splits)].append(rank)
+        sets[(*signature(event), event.shape, event.input_splits, event.output_splits)].append(rank)
     return sorted(sets.values(), key=lambda ranks: (-len(ranks), ranks))
 
 
 def _unlike_most(here: Mapping[int, Event]) -> tuple[int, ...]:
     sets: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
     for rank, event in here.items():
-        sets[_signature(event)].append(rank)
+        sets[signature(event)].append(rank)
     most = max(len(ranks) for ranks in sets.values())
     majority = [ranks for ranks in sets.values() if len(ranks) == most]
     if len(majority) > 1:

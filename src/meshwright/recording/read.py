@@ -42,13 +42,18 @@ def read_recording(path: Path) -> Recording:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from None
-    first, _, rest = text.partition("\n")
     try:
-        header = parse_header(first)
+        return parse_recording(text, str(path))
     except BadRecord as error:
         raise _unreadable(path, f"its first line is not a header: {error}") from None
+
+
+def parse_recording(text: str, path: str) -> Recording:
+    """The recording in the text of a file. Raises BadRecord where its first line is not a header."""
+    first, _, rest = text.partition("\n")
+    header = parse_header(first)
     events, bad_lines = _read_events(rest)
-    return Recording(header=header, events=events, bad_lines=bad_lines, path=str(path))
+    return Recording(header=header, events=events, bad_lines=bad_lines, path=path)
 
 
 def _read_events(text: str) -> tuple[tuple[Event, ...], tuple[BadLine, ...]]:

@@ -1,7 +1,8 @@
 """A step's timeline as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 Chrome's trace event format (JSON object form): a process per pipeline rank, in it one lane of computation, one of waiting, one of
-messages and one of data-parallel collectives; where parameters are sharded, a process more with the layers of one micro-batch.
+messages and one of data-parallel collectives; where parameters are sharded, a process more with the layers of one micro-batch; and
+one with a lane for each axis that sends inside a layer.
 Times are in microseconds.
 """
 
@@ -13,10 +14,12 @@ import numpy as np
 
 from meshwright.render.grid import event_label
 from meshwright.schedule.actions import Kind
+from meshwright.timeline.inside import LANES as INSIDE_LANES
 from meshwright.timeline.waiting import waits
 
 if TYPE_CHECKING:
     from meshwright.timeline.events import Timeline
+    from meshwright.timeline.inside import InsideLayer
     from meshwright.timeline.layers import LayerOverlap
     from meshwright.timeline.report import TimelineReport
     from meshwright.timeline.step import RankEnd
@@ -37,6 +40,8 @@ def step_trace(report: TimelineReport) -> dict[str, object]:
         events += _end(rank, end, step.reduced_s, norm_s)
     if report.layers is not None:
         events += _layers(report.layers, len(step.ends))
+    if report.inside is not None:
+        events += _inside(report.inside, len(step.ends) + 1)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
@@ -67,6 +72,20 @@ def _layers(layers: LayerOverlap, process: int) -> list[dict[str, object]]:
                 name = f"{direction.name} {piece.name}" if piece.lane == "compute" else f"{piece.lane} {piece.name}"
                 events.append(_span(name, process, lanes[piece.lane], begin + piece.start_s, begin + piece.end_s, {}))
         begin += direction.whole.span_s
+    return events
+
+
+def _inside(inside: InsideLayer, process: int) -> list[dict[str, object]]:
+    """One layer's forward, then its backward."""
+    events = [_named("process_name", process, f"inside one layer ({inside.label})", 0)]
+    names = [LANES[COMPUTE], *(f"collectives ({axis})" for axis in INSIDE_LANES[1:])]
+    events += [_named("thread_name", process, name, lane) for lane, name in enumerate(names)]
+    begin = 0.0
+    for one in inside.passes:
+        for piece in one.pieces:
+            lane = INSIDE_LANES.index(piece.lane)
+            events.append(_span(f"{one.name} {piece.name}", process, lane, begin + piece.start_s, begin + piece.end_s, {}))
+        begin += one.span_s
     return events
 
 

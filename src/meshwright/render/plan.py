@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.render.text import Column, table, wrapped
 from meshwright.search.plan import PlanAnswer, Ranked
+from meshwright.search.runs_on import FRAMEWORKS
 from meshwright.units import format_count, format_memory, format_seconds
 
 
@@ -51,7 +52,9 @@ def _why(answer: PlanAnswer) -> str:
 def _by_stack(answer: PlanAnswer) -> str:
     rows = [_row(name, ranked) for name, ranked in answer.best_by_stack.items()]
     headers: list[Column | str] = [Column("stack", fold=False), *HEADERS[1:-1]]
-    return table("Best for each framework, priced with its own kernels and overlap", headers, [row[:-1] for row in rows])
+    missing = [name for name in FRAMEWORKS if name not in answer.best_by_stack]
+    notes = ["", f"{', '.join(missing)}: nothing that it can express fits, of what was tried"] if missing else []
+    return table("Best for each framework, priced with its own kernels and overlap", headers, [row[:-1] for row in rows], notes=notes)
 
 
 def _front(answer: PlanAnswer) -> str:
@@ -81,7 +84,7 @@ def _notes(answer: PlanAnswer) -> str:
         )
     for each in answer.assumed:
         lines += wrapped(each, "assumed: ")
-    for warning in answer.plans[0].estimate.warnings:
+    for warning in [*answer.warnings, *answer.plans[0].estimate.warnings]:
         lines += wrapped(f"{warning.message}; {warning.remedy}", "warning: ")
     return "\n".join(lines)
 

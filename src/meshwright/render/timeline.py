@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from meshwright.render.grid import text_grid
 from meshwright.render.text import WIDTH, Column, facts, table
+from meshwright.timeline.inside import LANES as INSIDE_LANES
+from meshwright.timeline.inside import InsideLayer, InsidePass
 from meshwright.timeline.layers import Direction, LayerOverlap
 from meshwright.timeline.report import CAUSES, TimelineReport
+from meshwright.timeline.sharded import Piece
 from meshwright.units import format_seconds
 
 CAUSE_WORDS = {
@@ -28,7 +33,9 @@ def timeline_text(report: TimelineReport, width: int = WIDTH) -> str:
         parts += [text_grid(report.step.timeline, width), _ranks(report)]
     parts.append("\n".join(facts(_facts(report), width)))
     if report.layers is not None:
-        parts += [_lanes(report.layers, each, width) for each in report.layers.directions]
+        parts += [_lanes(report.layers, each, width) for each in report.layers.directions if each.collective_s]
+    if report.inside is not None and not report.slow:
+        parts += [_inside(report.inside, each, width) for each in report.inside.passes]
     return "\n\n".join(parts)
 
 
@@ -101,26 +108,46 @@ def _after(report: TimelineReport) -> str:
 
 def _lanes(layers: LayerOverlap, direction: Direction, width: int) -> str:
     """Lanes of the shown layers, and whether their compute hides the collectives."""
-    margin = max(map(len, LANES)) + 2
-    columns = width - margin
     span = max(piece.end_s for piece in direction.shown)
+    title = f"{direction.name.capitalize()} of layers in the middle, {format_seconds(span)}"
+    return "\n".join([title, "", *_drawn(direction.shown, LANES, width), "", *facts([("", _hiding(layers, direction))], width)])
+
+
+def _inside(inside: InsideLayer, one: InsidePass, width: int) -> str:
+    """Lanes of one layer, and what each axis takes and exposes."""
+    title = f"{one.name.capitalize()} of one layer ({inside.label}), {format_seconds(one.span_s)}"
+    told = [f"compute {one.busy_s('compute') / one.span_s:.0%} of it"]
+    for lane in INSIDE_LANES[1:]:
+        if busy_s := one.busy_s(lane):
+            exposed_s = one.exposed_s(lane)
+            part = "all" if exposed_s > 0.999 * busy_s else "none" if exposed_s < 0.001 * busy_s else format_seconds(exposed_s)
+            told.append(f"{lane} sends for {format_seconds(busy_s)}, {part} of it exposed")
+    return "\n".join([title, "", *_drawn(one.pieces, INSIDE_LANES, width), "", *facts([("", "; ".join(told))], width)])
+
+
+def _drawn(pieces: Iterable[Piece], lanes: Sequence[str], width: int) -> list[str]:
+    """A line per lane that has pieces; a name where there is room for it."""
+    margin = max(map(len, lanes)) + 2
+    columns = width - margin
+    everything = list(pieces)
+    span = max(piece.end_s for piece in everything)
     lines = []
-    for lane in LANES:
-        pieces = [piece for piece in direction.shown if piece.lane == lane]
+    for lane in lanes:
+        pieces = [piece for piece in everything if piece.lane == lane and piece.end_s > piece.start_s]
         if not pieces:
             continue
         text = [" "] * columns
         for piece in pieces:
             first, last = (round(moment / span * columns) for moment in (piece.start_s, piece.end_s))
             label = next((name for name in (piece.name, piece.name.split()[-1]) if len(name) + 2 <= last - first), "")
-            text[first:last] = list(f"|{label}".ljust(last - first, MARKS[lane])[: last - first])
+            text[first:last] = list(f"|{label}".ljust(last - first, MARKS.get(lane, "="))[: last - first])
         lines.append(f"{lane:<{margin}}{''.join(text).rstrip()}")
-    title = f"{direction.name.capitalize()} of layers in the middle, {format_seconds(span)}"
-    return "\n".join([title, "", *lines, "", *facts([("", _hiding(layers, direction))], width)])
+    return lines
 
 
 def _hiding(layers: LayerOverlap, direction: Direction) -> str:
-    what = "gather" if direction.name == "forward" else "gather and scatter"
+    lanes = [lane for lane in ("gather", "scatter") if any(piece.lane == lane and piece.end_s > piece.start_s for piece in direction.shown)]
+    what = " and ".join(lanes)
     compute, collective = format_seconds(direction.compute_s), format_seconds(direction.collective_s)
     whole = f"In all layers {format_seconds(direction.whole.exposed_s)} of a micro-batch's {direction.name} stick out."
     if not layers.hides:

@@ -1,6 +1,6 @@
 """Measures the collectives of the machines at hand, for ``meshwright.calibrate``: one JSON line per point.
 
-    torchrun --nnodes 2 --nproc-per-node 8 -m meshwright.runtime.bench_collectives -o bench.jsonl
+    torchrun --nnodes 2 --nproc-per-node 8 -m meshwright bench-collectives -o bench.jsonl
 
 Every op runs over all ranks, and over the ranks of each node where there are several nodes (all nodes at once, as in a
 training step), for payloads from 1 KiB to 512 MiB. A point is the fastest of several rounds, of the slowest rank in it;
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write, one JSON line per point")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="largest payload in bytes")
+    parser.add_argument("--json", action="store_true", help="rank 0 prints the file's name and the number of points")
     options = parser.parse_args()
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -128,6 +130,8 @@ def main() -> None:
         part = options.output.with_name(options.output.name + ".part")
         part.write_text(lines(found), encoding="utf-8")
         part.replace(options.output)
+        told = {"file": str(options.output), "points": len(found)}
+        sys.stdout.write((json.dumps(told) if options.json else f"wrote {told['file']}: {told['points']} points") + "\n")
     dist.destroy_process_group()
 
 

@@ -14,13 +14,15 @@ import torch.distributed as dist
 from meshwright.mesh import Mesh
 from meshwright.recording.write import RecordingWriter
 from meshwright.runtime.dry import fake_job
-from meshwright.runtime.groups import make_groups
+from meshwright.runtime.groups import axes_of, make_groups
 from meshwright.runtime.parallel.experts import Load
 from meshwright.runtime.parallel.setting import MicroBatch
+from meshwright.runtime.proof_job import stage_schedule
 from meshwright.runtime.recorder import Recorder, header
 from meshwright.runtime.reference.train import Recipe, precision_named
 from meshwright.runtime.scope import at
 from meshwright.runtime.train_step import Training
+from meshwright.schedule import Schedule
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules.rule import kv_heads
@@ -41,16 +43,18 @@ class DryJob:
     recording: str
     even_load: tuple[int, ...] = ()
     plan_hash: str = ""
+    schedule: Schedule | None = None
 
 
-def run_dry_rank(job: DryJob, rank: int) -> dict[str, int]:
-    """Record one step of ``rank``; the bytes that each block's forward leaves for its backward."""
+def run_dry_rank(job: DryJob, rank: int) -> tuple[dict[str, int], int]:
+    """Record one step of ``rank``; RankResult's ``saved_bytes`` and ``most_in_flight``."""
     model, layout = job.model, job.layout
     with fake_job(rank, layout.world_size) as fake:
         mesh = Mesh(layout, kv_heads(model))
-        groups = make_groups(mesh, rank, timeout_s=60.0)
+        groups = make_groups(mesh, rank, 60.0, axes_of(layout))
         precision, gathered = precision_named(job.precision), job.precision == "fsdp"
-        training = Training(model, layout, groups, job.workload.seq, precision, Recipe(clip_norm=1.0), None, gathered)
+        training = Training(model, layout, groups, job.workload.seq, precision, Recipe(clip_norm=1.0), None, gathered,
+                            stage_schedule(layout, job.workload, job.schedule))  # fmt: skip
         head = header(rank, layout.world_size, groups.recorded().values(), mesh.coordinates(rank), job.plan_hash)
         with fake, RecordingWriter(Path(job.recording), head) as writer:
             training.give_storage()
@@ -58,7 +62,7 @@ def run_dry_rank(job: DryJob, rank: int) -> dict[str, int]:
             batch = MicroBatch(tokens=tokens, labels=tokens, load=lambda layer: _load(job) if job.even_load else None)
             with Recorder(writer, groups.recorded()), at(step=0):
                 training.step([batch] * layout.micro_batches(job.workload.batch))
-        return training.saved_bytes
+        return training.saved_bytes, training.most_in_flight
 
 
 def _load(job: DryJob) -> Load:

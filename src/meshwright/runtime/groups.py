@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from meshwright.mesh import Mesh
 from meshwright.recording.events import Group
+from meshwright.spec.layout import Layout
 
 TRAINING_AXES = (
     "tp", "cp", "ring", "ulysses", "kv", "dp_shard", "dp_replicate", "fsdp", "dp_cp", "dp_cp_tp", "ep", "etp", "edp", "edp_replicate",
@@ -26,6 +27,11 @@ TRAINING_AXES = (
 
 PIPELINE_AXES = ("embedding", "mirror")
 """Two more of pipelines: the first and last stage, which share a tied table; stages i and p-1-i of DualPipe."""
+
+
+def axes_of(layout: Layout) -> tuple[str, ...]:
+    """The axes that a training step of this layout may send over."""
+    return TRAINING_AXES + (PIPELINE_AXES if layout.pp > 1 else ())
 
 
 @dataclass(frozen=True, slots=True)

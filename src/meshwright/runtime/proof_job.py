@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from meshwright.recording.events import Event, Header
+from meshwright.schedule import Schedule, build
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Training
@@ -38,6 +39,7 @@ class ProofJob:
         dropout: rate. clip_norm: None for no clipping.
         recording: folder that each rank writes its recording to; None for none. Events come back in any case.
         timeout_s: of each collective. plan_hash: written into the recordings' headers.
+        schedule: of the pipeline; None for the one that the layout's word says.
     """
 
     model: Model
@@ -51,6 +53,18 @@ class ProofJob:
     recording: str | None = None
     timeout_s: float = 60.0
     plan_hash: str = ""
+    schedule: Schedule | None = None
+
+    def stages(self) -> Schedule | None:
+        """The schedule of a layout with pipeline stages, in the order that was given or that its word says; None without."""
+        return stage_schedule(self.layout, self.workload, self.schedule)
+
+
+def stage_schedule(layout: Layout, workload: Training, given: Schedule | None) -> Schedule | None:
+    """See ProofJob.stages."""
+    if layout.pp == 1:
+        return None
+    return given or build(layout.schedule, layout.pp, layout.virtual_stages, layout.micro_batches(workload.batch))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +85,9 @@ class RankResult:
         gradients: for each step, by parameter, before clipping. weights: the optimizer's, after the last step.
         events: everything that this rank recorded, in order. Scope: steps count from 0.
         saved_bytes: for each block ("embedding", "layers.0", "head", "mtp", ...) the bytes that its forward left for its backward in the
-            first micro-batch: distinct storages, parameters left out.
+            first micro-batch that passes it: distinct storages, parameters left out.
+        resident_bytes: of weights and of optimizer state after the last step (resident_bytes.py).
+        most_in_flight: chunk passes whose activations the rank held at once.
     """
 
     rank: int
@@ -82,6 +98,8 @@ class RankResult:
     header: Header
     events: tuple[Event, ...] = ()
     saved_bytes: dict[str, int] = field(default_factory=dict)
+    resident_bytes: dict[str, int] = field(default_factory=dict)
+    most_in_flight: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

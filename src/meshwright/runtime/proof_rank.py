@@ -14,12 +14,13 @@ from meshwright.mesh import Mesh
 from meshwright.recording.events import Event, Header
 from meshwright.recording.write import RecordingWriter
 from meshwright.runtime.dropout import Dropout
-from meshwright.runtime.groups import make_groups
+from meshwright.runtime.groups import axes_of, make_groups
 from meshwright.runtime.parallel.setting import MicroBatch
 from meshwright.runtime.proof_job import Experts, Piece, ProofJob, RankResult
 from meshwright.runtime.proof_steps import data_rank, global_batches, recipe_of
 from meshwright.runtime.recorder import Recorder, header
 from meshwright.runtime.reference.train import precision_named
+from meshwright.runtime.resident_bytes import resident_bytes
 from meshwright.runtime.scope import at
 from meshwright.runtime.train_step import StepResult, Training
 
@@ -28,9 +29,9 @@ def run(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
     """See proof_job.run_proof_rank."""
     rank, model, layout = dist.get_rank(), job.model, job.layout
     mesh = Mesh(layout, model.attention.num_heads if model.attention.mla else model.attention.num_kv_heads)
-    groups = make_groups(mesh, rank, job.timeout_s)
+    groups = make_groups(mesh, rank, job.timeout_s, axes_of(layout))
     precision, gathered = precision_named(job.precision), job.precision == "fsdp"
-    training = Training(model, layout, groups, job.workload.seq, precision, recipe_of(job), seed, gathered)
+    training = Training(model, layout, groups, job.workload.seq, precision, recipe_of(job), seed, gathered, job.stages())
     head = header(rank, layout.world_size, groups.recorded().values(), mesh.coordinates(rank), job.plan_hash)
     sink = _Sink(job, head)
     done = []
@@ -48,6 +49,8 @@ def run(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
         header=head,
         events=tuple(sink.events),
         saved_bytes=training.saved_bytes,
+        resident_bytes=resident_bytes(training),
+        most_in_flight=training.most_in_flight,
     )
 
 

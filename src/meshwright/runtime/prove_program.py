@@ -76,8 +76,13 @@ def _dry(request: dict[str, Any]) -> dict[str, Any]:
     """Some ranks of a job, one after the other, each in a process of its own."""
     timeout_s, ranks = request.pop("timeout_s"), request.pop("dry_ranks")
     job = DryJob(**request)
-    saved = {rank: run_ranks(run_dry_rank, 1, (job, rank), timeout_s, join=False)[0] for rank in ranks}
-    return {"status": "ran", "saved_bytes": saved, "versions": {"torch": torch.__version__}}
+    measured = {rank: run_ranks(run_dry_rank, 1, (job, rank), timeout_s, join=False)[0] for rank in ranks}
+    return {
+        "status": "ran",
+        "saved_bytes": {rank: saved for rank, (saved, _) in measured.items()},
+        "in_flight": {rank: in_flight for rank, (_, in_flight) in measured.items()},
+        "versions": {"torch": torch.__version__},
+    }
 
 
 def _ran(reference: Whole, parallel: Whole, results: list[RankResult]) -> dict[str, Any]:
@@ -86,6 +91,8 @@ def _ran(reference: Whole, parallel: Whole, results: list[RankResult]) -> dict[s
         "seed": reference.seed,
         "drift": parallel.drift,
         "saved_bytes": {result.rank: result.saved_bytes for result in results},
+        "resident_bytes": {result.rank: result.resident_bytes for result in results},
+        "in_flight": {result.rank: result.most_in_flight for result in results},
         "versions": {"torch": torch.__version__},
     }
 

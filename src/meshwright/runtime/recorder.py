@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Literal, Protocol
@@ -184,6 +184,7 @@ class Recorder(TorchDispatchMode):
         self._sink.completed(event.index, None, time.monotonic())
 
     def __enter__(self) -> Recorder:
+        _active.append(self)
         wait = self._torch_wait = Work.wait
         waited = self._waited
 
@@ -199,7 +200,21 @@ class Recorder(TorchDispatchMode):
 
     def __exit__(self, *error: Any) -> None:
         Work.wait = self._torch_wait  # type: ignore[method-assign]
+        _active.remove(self)
         super().__exit__(*error)
+
+
+_active: list[Recorder] = []
+
+
+@contextmanager
+def computing(what: str) -> Iterator[None]:
+    """A span of computation for the recorder inside whose ``with`` the program is; nothing without one."""
+    if not _active:
+        yield
+        return
+    with _active[-1].compute(what):
+        yield
 
 
 def _work_of(result: Any) -> Work | None:
@@ -221,7 +236,7 @@ def _fsdp_unit() -> tuple[str, str]:
         if frame.f_code.co_filename.endswith("_fsdp_param_group.py"):
             group = frame.f_locals.get("self")
             if group is not None and hasattr(group, "fsdp_params"):
-                module = _shared_module([param._param_fqn or "" for param in group.fsdp_params]) or group._module_fqn or "root"
+                module = _shared_module([param._param_fqn or "" for param in group.fsdp_params]) if group._module_fqn else "root"
                 return module, "reduce" if frame.f_code.co_name == "post_backward" else ""
         frame = frame.f_back
     return "", ""

@@ -32,6 +32,9 @@ class _Meter:
         self._seen: dict[int, Tensor] = {}  # kept alive, so that an address is not used twice
         self.found: dict[str, int] = {}
 
+    def leave_out(self, tensors: Iterable[Tensor]) -> None:
+        self._parameters |= {_storage(tensor) for tensor in tensors if not isinstance(tensor, DTensor)}
+
     def add(self, tensor: Tensor) -> None:
         address = _storage(tensor)
         # zero=3 gathers parameters into new storages, also of which a view may be kept
@@ -61,6 +64,13 @@ def measured(parameters: Iterable[Tensor]) -> Iterator[dict[str, int]]:
             yield meter.found
     finally:
         _meter.reset(token)
+
+
+def leave_out(parameters: Iterable[Tensor]) -> None:
+    """Parameters that have got their storage inside the ``with`` (zero=3 gathers them)."""
+    meter = _meter.get()
+    if meter is not None:
+        meter.leave_out(parameters)
 
 
 def note(kept: Any) -> None:

@@ -74,9 +74,8 @@ def joined_numbers(each: list[tuple[Any, Any]]) -> Any:
     """Numbers of several columns, each at its index, one after the other; a number that never differs stays one number."""
     first = each[0][0]
     if isinstance(first, Numbers):
-        kind = type(first)
-        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        return kind(*(joined_numbers([(getattr(numbers, name), index) for numbers, index in each]) for name in names))
+        names = [field.name for field in fields(first)]  # type: ignore[arg-type]
+        return type(first)(*(joined_numbers([(getattr(numbers, name), index) for numbers, index in each]) for name in names))
     if not any(isinstance(value, np.ndarray) for value, _ in each) and all(value == first for value, _ in each):
         return first
     return np.concatenate([value[index] if isinstance(value, np.ndarray) else np.full(len(index), value) for value, index in each])

@@ -13,6 +13,7 @@ from typing import Any
 
 from meshwright.errors import InputError, MeshwrightError, NoAnswer
 from meshwright.estimate import MEMORY_FRACTION, Estimate
+from meshwright.search.batch import awkward_batch
 from meshwright.search.constraints import Condition, parse_constraints
 from meshwright.search.evaluate import Found, Question
 from meshwright.search.finalists import Finalists, Gap, final_round, price, simulated_front
@@ -25,6 +26,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules import check
+from meshwright.spec.rules.rule import LayoutWarning
 from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
 from meshwright.spec.workload import Training
 
@@ -94,6 +96,7 @@ class PlanAnswer:
         plans: the fastest, best first. best_by_stack: for each framework its fastest, priced as that framework runs it.
         front: (layout, step_s, memory_bytes) that nothing beats in both.
         enumerated: legal layouts of the space. evaluated: priced, or rejected by the memory formula.
+        warnings: of the question itself; those of a layout are its estimate's.
         gap: the largest between the formula that orders the search and the simulator, of all that were simulated.
     """
 
@@ -108,6 +111,7 @@ class PlanAnswer:
     run: Run | None = None
     nearest: Nearest | None = None
     gap: Gap | None = None
+    warnings: list[LayoutWarning] = field(default_factory=list)
     gpus: int = 0
     assumed: list[str] = field(default_factory=list)
     inputs: Any = None
@@ -123,6 +127,7 @@ class PlanAnswer:
             "best_by_stack": {name: ranked.as_json() for name, ranked in self.best_by_stack.items()},
             "pareto": front,
             "run": None if self.run is None else vars(self.run),
+            "warnings": [warning.as_json() for warning in self.warnings],
             "largest_gap": None if self.gap is None else self.gap.as_json(),
             **counts,
         }
@@ -164,8 +169,14 @@ def plan(
     front = simulated_front(finalists, _thin(ranking.front()))
     return PlanAnswer(
         plans, by_stack, front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
-        run=_run(tokens, workload, priced[0], gpus), gap=finalists.largest_gap, gpus=gpus, assumed=priced[0].assumed,
+        run=_run(tokens, workload, priced[0], gpus), gap=finalists.largest_gap, warnings=_warnings(workload, gpus), gpus=gpus,
+        assumed=priced[0].assumed,
     )  # fmt: skip
+
+
+def _warnings(workload: Training, gpus: int) -> list[LayoutWarning]:
+    awkward = awkward_batch(workload.batch, gpus)
+    return [] if awkward is None else [awkward]
 
 
 def _ranking(question: Question, found: Found, constraints: str) -> Ranking:

@@ -1,7 +1,7 @@
 """Which frameworks can express a layout: a table of what each one's parallelism cannot do, with the source of each line.
 
 It says that the framework can be configured to cut the model this way, not that it ships the model. ``meshwright`` is this
-project's own runtime, which runs what the rules (spec/rules/) accept, but for the lines below.
+project's own runtime, which runs what the rules (spec/rules/) accept: it has no line here.
 
 Conditions take one layout or arrays of degrees, like the rules. Sources were read at these commits of August 2026:
 Megatron-LM d98e8a64, torchtitan b5bcd76c, DeepSpeed edaa7221; PyTorch is 2.13.
@@ -57,15 +57,17 @@ def _any(mask: Bools) -> bool:
 
 
 def runnable(layout: Layout, model: Model) -> Bools:
-    """Whether any framework can express the layout."""
+    """Whether any framework can express the layout. Pipelines count as far as a framework for training at scale has them: this project's
+    own executor carries out every schedule, but for proofs."""
     mask: Bools = False
     for framework in FRAMEWORKS:
-        mask = mask | expressible(framework, layout, model)
+        own = framework == "meshwright"
+        mask = mask | (expressible(framework, layout, model) & ((layout.pp == 1) if own else True))
     return mask
 
 
 def runnable_schedules(model: Model) -> frozenset[str]:
-    """The pipeline schedules that some framework has."""
+    """The pipeline schedules that some framework for training at scale has."""
     found = set()
     for schedule in SCHEDULES:
         v = 2 if schedule in ("interleaved", *TWO_CHUNK_SCHEDULES) else 1
@@ -248,10 +250,6 @@ LIMITS = (
     Limit(
         framework="deepspeed", key="order", allows=_order(DEFAULT_ORDER), legal=DEFAULT_ORDER,
         source="axes pipe, data, model from the outside: PipeModelDataParallelTopology, deepspeed/runtime/pipe/topology.py",
-    ),
-    Limit(
-        framework="meshwright", key="pp", allows=lambda layout, model: layout.pp == 1, legal="1",
-        source="the runtime has no executor of pipeline schedules yet (src/meshwright/runtime/)",
     ),
     Limit(
         framework="fsdp", key="tp",

@@ -41,6 +41,7 @@ RESIDUAL = "residual"
 MTP_NORM = "mtp.norm"
 MTP_PROJECTION = "mtp.projection"
 
+PIPELINE = "pipeline"
 GRADIENTS = "gradients"
 TOKEN_COUNT = "token_count"
 GRADIENT_NORM = "gradient_norm"

@@ -79,9 +79,10 @@ def _completed(priced: Priced, chunk: Chunk, weights_only: bool) -> Iterator[tup
         order.append(("root", seconds(priced.head), 0.0))
     number = chunk.first_layer + sum(count for _, _, count in pairs)
     for unit, block, count in reversed(pairs):
+        own_s, reduce_s = seconds(block), float(unit.reduce_s)
         for _ in range(count):
             number -= 1
-            order.append((f"layer {number}", seconds(block), float(unit.reduce_s)))
+            order.append((f"layer {number}", own_s, reduce_s))
     if chunk.first:
         order.append(("root", seconds(priced.embedding), 0.0))
     total = sum(own for _, own, _ in order) or 1.0

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from meshwright.schedule.in_flight import count_in_flight
+from meshwright.timeline.inside import InsideLayer, inside_layer
 from meshwright.timeline.layers import LayerOverlap, layer_overlap
 from meshwright.timeline.slow import parse_slow
 from meshwright.timeline.step import Step, simulate_step
@@ -30,13 +31,14 @@ class TimelineReport:
     Attributes:
         slow: as the user said it; empty for a healthy step, whose ``healthy`` is the step itself.
         layers: how a layer's compute and its data-parallel collectives overlap; None where they send nothing in a micro-batch.
-        warnings: of the layout.
+        inside: one layer, with what tp, cp and ep send in it; None where they send nothing. warnings: of the layout.
     """
 
     step: Step
     healthy: Step
     slow: tuple[str, ...]
     layers: LayerOverlap | None
+    inside: InsideLayer | None
     warnings: tuple[Any, ...] = ()
 
     @property
@@ -83,6 +85,7 @@ class TimelineReport:
             "slow": list(self.slow),
             "healthy_step_s": self.healthy.step_s,
             "layers": None if self.layers is None else self.layers.as_json(),
+            "inside_layer": None if self.inside is None else self.inside.as_json(),
         }
 
     def _rank(self, rank: int) -> dict[str, Any]:
@@ -103,4 +106,4 @@ def report_timeline(numbers: Priced, slow: Sequence[str] = (), warnings: Sequenc
     parsed = [parse_slow(text, source) for text in slow]
     healthy = simulate_step(numbers)
     step = simulate_step(numbers, parsed) if parsed else healthy
-    return TimelineReport(step, healthy, tuple(slow), layer_overlap(numbers), tuple(warnings))
+    return TimelineReport(step, healthy, tuple(slow), layer_overlap(numbers), inside_layer(numbers), tuple(warnings))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.chunk_time import layer_pairs, root_of
+from meshwright.ledger.pipelined_order import gathers_root_again
 
 if TYPE_CHECKING:
     from meshwright.ledger.stages import Chunk
@@ -69,6 +70,7 @@ class Ends:
     head: Layer | None = None
     gather_s: float = 0.0
     scatter_s: float = 0.0
+    regather_s: float = 0.0
 
 
 def chunk_layers(priced: Priced, chunk: Chunk) -> tuple[list[Layer], Ends]:
@@ -87,6 +89,7 @@ def chunk_layers(priced: Priced, chunk: Chunk) -> tuple[list[Layer], Ends]:
         Layer("head", float(head.forward_s), float(head.backward_s), 0.0, 0.0, 0.0) if chunk.last else None,
         float(root.gather_s),
         float(root.scatter_s),
+        float(root.regather_s) if gathers_root_again(chunk, priced.ledger.model) else 0.0,
     )
 
 
@@ -107,10 +110,10 @@ def forward_pass(layers: list[Layer], ends: Ends | None = None, hides: bool = Tr
 
 
 def backward_pass(layers: list[Layer], ends: Ends | None = None, hides: bool = True) -> Pass:
-    """The backward of one micro-batch; it starts at 0. The head's backward needs no gather: the root stays whole."""
+    """The backward of one micro-batch; it starts at 0. The head's backward needs no gather where the root stays whole (no stages)."""
     ends = ends or Ends()
-    pieces: list[Piece] = []
-    now = issued = free = 0.0  # compute is free; the next gather may start; no collective runs any more
+    pieces = [Piece(GATHER, "root", 0.0, ends.regather_s)] if ends.regather_s else []
+    now = issued = free = ends.regather_s  # compute is free; the next gather may start; no collective runs any more
     if ends.head is not None:
         now = _run(pieces, COMPUTE, "head", now, ends.head.backward_s)
     left: tuple[Layer, float] | None = None  # the layer whose scatter is still to come, and when its gradient was there

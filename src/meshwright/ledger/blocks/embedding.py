@@ -14,11 +14,11 @@ def forward(w: Writer) -> None:
     looked_up = s.tokens if layout.vocab else s.stream_tokens
     size = looked_up * D * s.act_bytes
     cut = layout.vocab
-    held = s.tensor("B/dp, S/cp, D", partial="tp") if cut else s.tensor(f"B/dp, S/{s.stream_axes}, D")
+    held = s.tensor("B/dp, S/cp, D", partial="tp") if cut else s.stream
     w.memory("forward", names.EMBEDDING, s.tensor("V/tp, D" if cut else "V, D"), held, size, size, saves=(("token_ids", looked_up * 8),),
              why="each rank looks up its rows, zero elsewhere" if cut else "every rank has the whole table")  # fmt: skip
     if cut:
-        w.move("forward", names.EMBEDDING, held, s.tensor(f"B/dp, S/{s.stream_axes}, D"), layout.tp,
+        w.move("forward", names.EMBEDDING, held, s.stream, layout.tp,
                why="a token's row is on one tp rank: the sum brings it to all")  # fmt: skip
     if s.model.positions == "learned":
         norm.residual(w, names.POSITIONS)
@@ -32,7 +32,7 @@ def backward(w: Writer) -> None:
     layout, D = s.layout, s.model.hidden_size
     if s.model.embedding_norm:
         norm.backward(w, names.EMBEDDING_NORM)
-    stream, whole = s.tensor(f"B/dp, S/{s.stream_axes}, D"), s.tensor("B/dp, S/cp, D")
+    stream, whole = s.stream, s.tensor("B/dp, S/cp, D")
     if layout.vocab and layout.sp:
         w.move("backward_input", names.EMBEDDING, stream, whole, layout.tp, why="mirror of the reduce_scatter")
     looked_up = s.tokens if layout.vocab else s.stream_tokens

@@ -14,49 +14,90 @@ from meshwright.spec import names
 
 
 @dataclass(slots=True)
+class Sublayer:
+    """Attention, or MLP or experts, each with its norm and residual: what layers of different kinds and policies have in common.
+
+    Attributes:
+        again: the rows of ``forward`` that full recomputation repeats. core_bytes: the attention core's part of saved_bytes.
+    """
+
+    forward: list[Row]
+    backward: list[Row]
+    again: list[Row]
+    saved_bytes: Num
+    core_bytes: Num
+
+
+@dataclass(slots=True)
 class Block:
     """The rows of one block for one micro-batch.
 
     Attributes:
+        sublayers: in the order of the forward; a block that is no decoder layer has one.
+        core_again: rows that selective recomputation repeats, which are written for it. repeats: all sublayers run again.
         saved_bytes: kept from its forward to its backward. working_bytes: what is there beside that while its backward
             runs (the saved tensors that recomputation brings back). least: what bounds it from below, the launches of a
             "dense" or a "moe" layer; None for what is no layer.
     """
 
     name: str
-    forward: list[Row]
-    recompute: list[Row]
-    backward: list[Row]
+    sublayers: tuple[Sublayer, ...]
+    core_again: list[Row]
+    repeats: bool
     saved_bytes: Num
     working_bytes: Num
     least: str | None = None
+
+    @property
+    def forward(self) -> list[Row]:
+        return [row for part in self.sublayers for row in part.forward]
+
+    @property
+    def recompute(self) -> list[Row]:
+        return [row.again() for part in self.sublayers for row in part.again] if self.repeats else self.core_again
+
+    @property
+    def backward(self) -> list[Row]:
+        return [row for part in reversed(self.sublayers) for row in part.backward]
 
     def rows(self) -> list[Row]:
         return [*self.forward, *self.recompute, *self.backward]
 
 
-def layer_block(s: Sizes, block: LayerBlock) -> Block:
-    """One decoder layer under its recompute policy (DESIGN section 4, ``recompute``)."""
-    kind = block.kind
+def attention_sublayer(s: Sizes, window: int | None) -> Sublayer:
+    """Attention over all keys, or over ``window`` of them."""
     fw, bw = Writer(s), Writer(s)
-    attention.forward(fw, kind.window)
-    (moe if kind.moe else mlp).forward(fw)
-    (moe if kind.moe else mlp).backward(bw)
-    attention.backward(bw, kind.window)
-    everything = saved(fw.rows)
-    again: list[Row] = []
+    attention.forward(fw, window)
+    attention.backward(bw, window)
+    return _sublayer(fw, bw, fw.rows)
+
+
+def feed_forward_sublayer(s: Sizes, with_experts: bool) -> Sublayer:
+    """The MLP or the experts."""
+    fw, bw = Writer(s), Writer(s)
+    (moe if with_experts else mlp).forward(fw)
+    (moe if with_experts else mlp).backward(bw)
+    return _sublayer(fw, bw, _needed_again(fw.rows, s.stack.recomputes_whole_layer))
+
+
+def _sublayer(fw: Writer, bw: Writer, again: list[Row]) -> Sublayer:
+    return Sublayer(fw.rows, bw.rows, again, saved(fw.rows), saved([row for row in fw.rows if row.kind == "attention"]))
+
+
+def layer_block(s: Sizes, block: LayerBlock, attends: Sublayer, feeds: Sublayer) -> Block:
+    """One decoder layer of two sublayers under its recompute policy (DESIGN section 4, ``recompute``)."""
+    everything = attends.saved_bytes + feeds.saved_bytes
     kept: Num = everything
+    core = Writer(s)
     if block.recompute == "selective" and s.stack.selective_operators:
-        kept, again = _operators_again(s, fw.rows)
+        kept, core.rows = _operators_again(s, [*attends.forward, *feeds.forward])
     elif block.recompute == "selective":
-        kept = saved([row for row in fw.rows if row.kind != "attention"])
-        core = Writer(s)
-        attention_core.recompute(core, kind.window)
-        again = core.rows
+        kept = everything - attends.core_bytes
+        attention_core.recompute(core, block.kind.window)
     elif block.recompute == "full":
         kept = s.stream_tokens * s.model.hidden_size * s.act_bytes
-        again = [row.again() for row in _needed_again(fw.rows, s.stack.recomputes_whole_layer)]
-    return Block(kind.label, fw.rows, again, bw.rows, kept, everything - kept, "moe" if kind.moe else "dense")
+    least = "moe" if block.kind.moe else "dense"
+    return Block(block.kind.label, (attends, feeds), core.rows, block.recompute == "full", kept, everything - kept, least)
 
 
 def _operators_again(s: Sizes, rows: list[Row]) -> tuple[Num, list[Row]]:
@@ -114,4 +155,5 @@ def _plain(s: Sizes, name: str, module: object) -> Block:
     fw, bw = Writer(s), Writer(s)
     module.forward(fw)  # type: ignore[attr-defined]
     module.backward(bw)  # type: ignore[attr-defined]
-    return Block(name, fw.rows, [], bw.rows, saved(fw.rows), 0)
+    kept = saved(fw.rows)
+    return Block(name, (Sublayer(fw.rows, bw.rows, [], kept, 0),), [], False, kept, 0)

@@ -35,7 +35,7 @@ def forward(w: Writer) -> None:
     _reduce(w, "forward", "each etp rank holds a summand of the experts' output")
     _send(w, "forward", names.COMBINE, "the experts' outputs go back to their tokens' ranks")
     size = s.bytes(_copies(s))
-    stream = s.tensor(f"B/dp, S/{s.stream_axes}, D")
+    stream = s.stream
     w.memory("forward", names.COMBINE, _copies(s), stream, size, s.bytes(stream), saves=(("expert_output", size),),
              why="weighted sum of the top k copies")  # fmt: skip
     if moe.shared_ffn_size:
@@ -54,7 +54,7 @@ def backward(w: Writer) -> None:
         mlp.feed_forward_backward(w, names.SHARED_GATE_UP, names.SHARED_ACTIVATION, names.SHARED_DOWN, "Fs")
         pairs.enter_backward(w, names.SHARED_GATE_UP)
     size = s.bytes(_copies(s))
-    stream = s.tensor(f"B/dp, S/{s.stream_axes}, D")
+    stream = s.stream
     w.memory("backward_input", names.COMBINE, stream, _copies(s), s.bytes(stream) + size, size,
              why="gradients of the copies and of their weights")  # fmt: skip
     _send(w, "backward_input", names.COMBINE, "the outputs' gradients go to the experts")
@@ -72,7 +72,7 @@ def backward(w: Writer) -> None:
 def _route(w: Writer) -> None:
     s = w.sizes
     moe, D = _moe(s), s.model.hidden_size
-    stream, logits = s.tensor(f"B/dp, S/{s.stream_axes}, D"), s.tensor(f"B/dp, S/{s.stream_axes}, E", dtype=s.stat)
+    stream, logits = s.stream, s.tensor(f"B/dp, S/{s.stream_axes}, E", dtype=s.stat)
     w.matmul("forward", names.ROUTER, stream, s.tensor(f"B/dp, S/{s.stream_axes}, E"), s.routed_tokens, moe.num_experts, D,
              saves=(("linear_input", s.bytes(stream)),), why="each rank scores the experts for the tokens of its stream")  # fmt: skip
     # of each copy its expert, its place when sorted by expert, its weight; of the balance loss its two sums

@@ -17,7 +17,7 @@ def forward(w: Writer) -> None:
     D = s.model.hidden_size
     norm.forward(w, names.MTP_NORM, tag="head_input")  # the hidden state is kept already, as the head's input
     norm.forward(w, names.MTP_NORM)
-    joined, stream = s.tensor(f"B/dp, S/{s.stream_axes}, 2D"), s.tensor(f"B/dp, S/{s.stream_axes}, D")
+    joined, stream = s.tensor(f"B/dp, S/{s.stream_axes}, 2D"), s.stream
     w.matmul("forward", names.MTP_PROJECTION, joined, stream, s.stream_tokens, D, 2 * D, saves=(("linear_input", s.bytes(joined)),),
              why="hidden state and next token's embedding, joined; held whole over tp")  # fmt: skip
 
@@ -26,7 +26,7 @@ def backward(w: Writer) -> None:
     """The mirror."""
     s = w.sizes
     D = s.model.hidden_size
-    joined, stream = s.tensor(f"B/dp, S/{s.stream_axes}, 2D"), s.tensor(f"B/dp, S/{s.stream_axes}, D")
+    joined, stream = s.tensor(f"B/dp, S/{s.stream_axes}, 2D"), s.stream
     w.linear_backward(names.MTP_PROJECTION, joined, stream, s.stream_tokens, D, 2 * D)
     norm.backward(w, names.MTP_NORM)
     norm.backward(w, names.MTP_NORM)

@@ -97,11 +97,15 @@ class Buckets:
             self._send(bucket)
         self._next = len(self._order)
         for bucket in self._order:
-            for part in bucket.parts:
-                if part.pending is not None:
-                    part.total += part.pending.wait()
-                    part.pending = None
+            self._take_over(bucket)
             bucket.gradients.clear()
+
+    def _take_over(self, bucket: _Bucket) -> None:
+        """Wait for what the bucket has on its way, and add it up."""
+        for part in bucket.parts:
+            if part.pending is not None:
+                part.total += part.pending.wait()
+                part.pending = None
 
     def finish_gradients(self) -> None:
         """Sums over tp, and over the replicas of a shard."""
@@ -151,10 +155,12 @@ class Buckets:
             gradients = [self._gradient(bucket, held, p) for held, p in zip(part.held, part.parameters, strict=True)]
             self._sum_kv_copies(bucket, part, gradients)
             packed = pack(gradients, part.shard.size, self._dtype).flatten()
-            with scope.at(
-                phase="reduce", module=_module(bucket, part), micro_batch=None if self._zero < 2 else scope.current().micro_batch
-            ):
+            with scope.at(phase="reduce", module=_module(bucket, part), **self._when()):
                 part.pending = start_all_reduce(packed, part.copies) if self._zero == 0 else start_reduce_scatter(packed, part.shard)
+
+    def _when(self) -> dict[str, None]:
+        """What is sent once per step is no micro-batch's."""
+        return {"micro_batch": None, "chunk": None} if self._zero < 2 else {}
 
     def _gradient(self, bucket: _Bucket, held: Held, parameter: nn.Parameter) -> Tensor:
         """Zeros for a parameter that no token met: its group sums it all the same."""
@@ -169,8 +175,7 @@ class Buckets:
         ]
         if kv.group is None or not copies:
             return
-        micro_batch = None if self._zero < 2 else scope.current().micro_batch
-        with scope.at(phase="reduce", module=f"{bucket.unit.name}.{names.QKV}", micro_batch=micro_batch):
+        with scope.at(phase="reduce", module=f"{bucket.unit.name}.{names.QKV}", **self._when()):
             total = all_reduce(torch.cat([rows.flatten() for rows in copies]), kv)
         for rows, summed in zip(copies, total.split([rows.numel() for rows in copies]), strict=True):
             rows.copy_(summed.view_as(rows))

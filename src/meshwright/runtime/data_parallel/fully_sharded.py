@@ -32,7 +32,8 @@ class FullySharded:
     """The engine of zero=3 (engine.DataParallel).
 
     Args:
-        units: in the order of the forward, the root last; the root's module contains the others.
+        units: in the order of the forward, the root last.
+        root: the module that contains all units; None: the last unit's.
         groups: of this rank. variant: "", "local" or "keep".
         gathered_dtype: that the units compute with. reduce_dtype: of the reduction; shards and their gradients keep the parameters' dtype.
 
@@ -42,21 +43,27 @@ class FullySharded:
     """
 
     def __init__(
-        self, units: Sequence[Unit], groups: ProcessGroups, variant: str, gathered_dtype: torch.dtype, reduce_dtype: torch.dtype
+        self,
+        units: Sequence[Unit],
+        groups: ProcessGroups,
+        variant: str,
+        gathered_dtype: torch.dtype,
+        reduce_dtype: torch.dtype,
+        root: nn.Module | None = None,
     ) -> None:
         self._units, self._groups, self._variant = tuple(units), groups, variant
-        *_, root = units
+        root = root or units[-1].module
         self._wholes = {(unit.name, held.name): unit.parameter(held).detach().to("meta") for unit in units for held in unit.held}
-        stored = next(iter(root.module.parameters())).dtype
+        stored = next(iter(root.parameters())).dtype
         if torch.promote_types(stored, reduce_dtype) != stored:
             raise ValueError(f"zero=3 accumulates gradients in the dtype of its shards, {stored}, which is narrower than {reduce_dtype}")
-        self._shard_units(gathered_dtype, reduce_dtype)
-        assert isinstance(root.module, FSDPModule)
-        for module in root.module.modules():
+        self._shard_units(root, gathered_dtype, reduce_dtype)
+        assert isinstance(root, FSDPModule)
+        for module in root.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
-        self._root = root.module
+        self._root = root
         self._gather_ahead()
 
     @cached_property
@@ -90,13 +97,12 @@ class FullySharded:
     def publish_weights(self) -> None:
         """Nothing: the next forward gathers."""
 
-    def _shard_units(self, gathered_dtype: torch.dtype, reduce_dtype: torch.dtype) -> None:
+    def _shard_units(self, root: nn.Module, gathered_dtype: torch.dtype, reduce_dtype: torch.dtype) -> None:
         policy = MixedPrecisionPolicy(param_dtype=gathered_dtype, reduce_dtype=reduce_dtype, cast_forward_inputs=False)
         dense, experts = self._mesh_info("fsdp"), None
         if any(held.expert for unit in self._units for held in unit.held):
             experts = self._mesh_info("edp")
-        *layers, root = self._units
-        for unit in [*layers, root]:
+        for unit in self._units:
             own = {unit.parameter(held) for held in unit.held if held.expert}
 
             def place(parameter: nn.Parameter, own: set[nn.Parameter] = own) -> ShardPlacementResult:
@@ -108,6 +114,8 @@ class FullySharded:
             fully_shard(
                 unit.module, mesh=dense.mesh, mp_policy=policy, reshard_after_forward=reshard, shard_placement_fn=place if own else None
             )
+        if not isinstance(root, FSDPModule):  # without parameters of its own: between the ends of a pipeline
+            fully_shard(root, mesh=dense.mesh, mp_policy=policy)
 
     def _gather_ahead(self) -> None:
         """In the backward each unit gathers the one before it. FSDP2 by itself gathers the experts alone of a unit that has two groups of

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from meshwright.runtime import scope
 from meshwright.runtime.data_parallel.packing import pack_own, padded_views
-from meshwright.runtime.data_parallel.units import Held
+from meshwright.runtime.data_parallel.units import ROOT, Held
 from meshwright.runtime.groups import Axis
 from meshwright.runtime.parallel.comm import all_reduce
 from meshwright.spec import names
@@ -40,7 +40,7 @@ class Share:
 
     @property
     def name(self) -> str:
-        return self.held.name if self.unit == "root" else f"{self.unit}.{self.held.name}"
+        return self.held.name if self.unit == ROOT else f"{self.unit}.{self.held.name}"
 
 
 def by_unit(shares: Sequence[Share]) -> dict[str, list[Share]]:
@@ -121,6 +121,10 @@ class AdamW:
                 master.grad = None
                 if master.dtype != share.weight.dtype:
                     share.weight.copy_(master)
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """torch's state of each share that has been stepped: both moments, and the scalar count of steps."""
+        return [self._torch.state[master] for master in self.master if master in self._torch.state]
 
 
 def clip_scale(norm: Tensor, clip_norm: float | None) -> Tensor | float:

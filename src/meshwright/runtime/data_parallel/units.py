@@ -11,6 +11,9 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.parameters import Parameter
 
+ROOT = "root"
+"""Name of the unit that holds what no layer holds."""
+
 EXPERT_CUTS = ("expert_rows", "expert_columns", "expert_whole")
 
 

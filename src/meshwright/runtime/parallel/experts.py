@@ -10,7 +10,7 @@ to the largest count) and scatter the sums; without it they hold the same tokens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from meshwright.runtime import scope
 from meshwright.runtime.groups import Axis
 from meshwright.runtime.parallel.comm import all_gather, all_to_all, copy_to, exchange_rows, gather_from, reduce_from, reduce_scatter_to
+from meshwright.runtime.weights_later import PutOff, put_off, seen
 from meshwright.spec import names
 
 scope.transparent(__file__)
@@ -231,8 +232,10 @@ def _without_padding(rows: Tensor, dispatch: Dispatch) -> Tensor:
 
 class _GroupedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, counts: tuple[int, ...], bias_share: int) -> Tensor:
-        ctx.counts = counts
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, counts: tuple[int, ...], bias_share: int, later: PutOff | None
+    ) -> Tensor:
+        ctx.counts, ctx.later = counts, later
         ctx.save_for_backward(x, weight)
         matrices = weight.unflatten(0, (len(counts), -1))
         result = x.new_empty((x.shape[0], matrices.shape[1]))
@@ -245,34 +248,48 @@ class _GroupedLinear(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        matrices = weight.unflatten(0, (len(ctx.counts), -1))
         grad = grad.contiguous()
         grad_x = torch.empty_like(x) if needs_x else None
-        # Zeros, not nothing, for an expert without rows: every rank has every gradient, and reduces it.
-        grad_weight = torch.zeros_like(matrices) if needs_weight else None
-        grad_bias = grad.new_zeros(matrices.shape[:2]) if needs_bias else None
-        start = 0
-        for expert, count in enumerate(ctx.counts):
-            rows = slice(start, start + count)
-            start += count
-            if not count:
-                continue
-            if grad_x is not None:
+        if grad_x is not None:
+            matrices = weight.unflatten(0, (len(ctx.counts), -1))
+            for expert, rows in _expert_rows(ctx.counts):
                 grad_x[rows] = grad[rows] @ matrices[expert]
-            if grad_weight is not None:
-                torch.mm(grad[rows].T, x[rows], out=grad_weight[expert])
-            if grad_bias is not None:
-                grad_bias[expert] = grad[rows].sum(0)
-        return (
-            grad_x,
-            None if grad_weight is None else grad_weight.flatten(0, 1),
-            None if grad_bias is None else grad_bias.flatten(),
-            None,
-            None,
-        )
+        grad_weight, grad_bias = None, None
+        if ctx.later is not None:
+            with_bias = len(ctx.later.parameters) > 1
+            ctx.later.leave(lambda: _grouped_weights(grad, x, weight, ctx.counts, True, with_bias))
+        elif needs_weight or needs_bias:
+            found = iter(_grouped_weights(grad, x, weight, ctx.counts, needs_weight, needs_bias))
+            grad_weight = next(found) if needs_weight else None
+            grad_bias = next(found) if needs_bias else None
+        return grad_x, grad_weight, grad_bias, None, None, None
+
+
+def _expert_rows(counts: Sequence[int]) -> Iterator[tuple[int, slice]]:
+    """The experts that have rows, and which."""
+    start = 0
+    for expert, count in enumerate(counts):
+        if count:
+            yield expert, slice(start, start + count)
+        start += count
+
+
+def _grouped_weights(grad: Tensor, x: Tensor, weight: Tensor, counts: Sequence[int], matrices: bool, biases: bool) -> tuple[Tensor, ...]:
+    """Gradients of the experts' matrices [L out, in] and biases [L out], as far as they are wanted.
+
+    Zeros, not nothing, for an expert without rows: every rank has every gradient, and reduces it.
+    """
+    of_matrices = torch.zeros_like(weight).unflatten(0, (len(counts), -1)) if matrices else None
+    of_biases = grad.new_zeros((len(counts), weight.shape[0] // len(counts))) if biases else None
+    for expert, rows in _expert_rows(counts):
+        if of_matrices is not None:
+            torch.mm(grad[rows].T, x[rows], out=of_matrices[expert])
+        if of_biases is not None:
+            of_biases[expert] = grad[rows].sum(0)
+    return tuple(found.flatten(0, 1) for found in (of_matrices, of_biases) if found is not None)
 
 
 def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, counts: Sequence[int], bias_share: int = 1) -> Tensor:
@@ -281,7 +298,9 @@ def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, counts: Seque
     bias_share: the result is a summand of that many ranks', all with the same bias: each adds its share of it. All of
     them see all rows, so each computes the whole gradient of the bias, and nothing has to be sent for it.
     """
-    result: Tensor = _GroupedLinear.apply(x, weight, bias, tuple(counts), bias_share)
+    later = put_off(weight, bias)
+    seen_bias = None if bias is None else seen(bias, later)
+    result: Tensor = _GroupedLinear.apply(x, seen(weight, later), seen_bias, tuple(counts), bias_share, later)
     return result
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from meshwright.runtime import scope
 from meshwright.runtime.groups import Axis
 from meshwright.runtime.parallel.comm import (
+    Pending,
     all_gather,
     all_reduce,
     reduce_from,
@@ -29,6 +30,7 @@ from meshwright.runtime.parallel.comm import (
     start_all_reduce,
     start_reduce_scatter,
 )
+from meshwright.runtime.weights_later import PutOff, put_off, seen
 
 scope.transparent(__file__)
 
@@ -37,20 +39,21 @@ SEQUENCE_DIM = 1
 
 class _Column(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: bool) -> Tensor:
-        ctx.origin, ctx.tp, ctx.sp = scope.origin(), tp, sp
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: bool, later: PutOff | None) -> Tensor:
+        ctx.origin, ctx.tp, ctx.sp, ctx.later = scope.origin(), tp, sp, later
         ctx.save_for_backward(x, weight)
         whole = all_gather(x, tp, SEQUENCE_DIM) if sp else x
         return F.linear(whole, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         gathering, sending = None, None
-        if needs_weight and ctx.sp:
-            with scope.back_at(ctx.origin, "backward_weight"):
-                gathering = start_all_gather(x, ctx.tp, SEQUENCE_DIM)  # on its way while the input's gradient is computed
+        if ctx.later is not None:
+            ctx.later.leave(lambda: _column_weights(ctx, grad, x))
+        elif needs_weight and ctx.sp:
+            gathering = _gathered_input(ctx, x)  # on its way while the input's gradient is computed
         if needs_x:
             with scope.back_at(ctx.origin, "backward_input"):
                 grad_x = grad @ weight
@@ -59,22 +62,37 @@ class _Column(torch.autograd.Function):
         if needs_weight:
             grad_weight = weight_gradient(grad, gathering.wait() if gathering is not None else x)
         grad_bias = grad.flatten(0, -2).sum(0) if needs_bias else None
-        return sending.wait() if sending is not None else None, grad_weight, grad_bias, None, None
+        return sending.wait() if sending is not None else None, grad_weight, grad_bias, None, None, None
+
+
+def _gathered_input(ctx: Any, x: Tensor) -> Pending:
+    with scope.back_at(ctx.origin, "backward_weight"):
+        return start_all_gather(x, ctx.tp, SEQUENCE_DIM)
+
+
+def _column_weights(ctx: Any, grad: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    """The weight half of a column-parallel layer: its weight's gradient, and its bias's if it has one."""
+    whole = _gathered_input(ctx, x).wait() if ctx.sp else x
+    with_bias = len(ctx.later.parameters) > 1
+    return weight_gradient(grad, whole), *([grad.flatten(0, -2).sum(0)] if with_bias else [])
 
 
 class _Product(torch.autograd.Function):
     """x weight^T; the rows' sum is sent by an operation of its own, so that recomputation can stop before it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, later: PutOff | None) -> Tensor:
+        ctx.later = later
         ctx.save_for_backward(x, weight)
         return F.linear(x, weight)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
+        if ctx.later is not None:
+            ctx.later.leave(lambda: (weight_gradient(grad, x),))
         grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        return grad_x, weight_gradient(grad, x) if ctx.needs_input_grad[1] else None
+        return grad_x, weight_gradient(grad, x) if ctx.needs_input_grad[1] else None, None
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
@@ -87,7 +105,9 @@ def column_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: 
 
     Sends: sp all_gather; backward all_reduce, or with sp an all_gather and a reduce_scatter. Keeps x as it came in.
     """
-    result: Tensor = _Column.apply(x, weight, bias, tp, sp and tp.size > 1)
+    later = put_off(weight, bias)
+    seen_bias = None if bias is None else seen(bias, later)
+    result: Tensor = _Column.apply(x, seen(weight, later), seen_bias, tp, sp and tp.size > 1, later)
     return result
 
 
@@ -97,7 +117,8 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: Axis, sp: boo
     Sends: all_reduce, or with sp a reduce_scatter; backward nothing, or with sp an all_gather. Keeps x. With sp the bias'
     gradient is a summand over tp: each rank saw its own tokens.
     """
-    summand: Tensor = _Product.apply(x, weight)
+    later = put_off(weight)
+    summand: Tensor = _Product.apply(x, seen(weight, later), later)
     result = reduce_scatter_to(summand, tp, SEQUENCE_DIM) if sp else reduce_from(summand, tp)
     return result if bias is None else result + bias
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from meshwright.runtime import scope
 from meshwright.runtime.groups import Axis, alone
-from meshwright.runtime.parallel.comm import all_gather, start_all_gather, start_all_reduce, start_reduce_scatter
+from meshwright.runtime.parallel.comm import Pending, all_gather, start_all_gather, start_all_reduce, start_reduce_scatter
 from meshwright.runtime.parallel.elementwise import rotate, split
 from meshwright.runtime.parallel.linear import SEQUENCE_DIM, column_linear, weight_gradient
 from meshwright.runtime.parallel.norm import rms_norm
@@ -23,6 +23,7 @@ from meshwright.runtime.parallel.setting import Setting
 from meshwright.runtime.reference.attention import LATENT_NORM_EPS
 from meshwright.runtime.reference.weights import Weights
 from meshwright.runtime.scope import in_module
+from meshwright.runtime.weights_later import PutOff, put_off, seen
 from meshwright.spec import names
 
 scope.transparent(__file__)
@@ -35,7 +36,8 @@ def project(setting: Setting, weights: Weights, x: Tensor) -> tuple[Tensor, Tens
     latents = _latents(setting, weights, x)
     with in_module(names.Q_UP):
         q_up, kv_up = weights[f"{names.Q_UP}.weight"], weights[f"{names.KV_UP}.weight"]
-        q, kv, k_turned = _Up.apply(*latents, q_up, kv_up, setting.tp, setting.sp)
+        later = put_off(q_up, kv_up)
+        q, kv, k_turned = _Up.apply(*latents, seen(q_up, later), seen(kv_up, later), setting.tp, setting.sp, later)
     q = q.unflatten(-1, (-1, mla.qk_head_dim))
     kv = kv.unflatten(-1, (-1, mla.qk_nope_head_dim + mla.v_head_dim))
     q_plain, q_turned = q.split((mla.qk_nope_head_dim, mla.qk_rope_head_dim), -1)
@@ -72,9 +74,9 @@ class _Up(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, latent: Tensor, k_turned: Tensor, q_up: Tensor, kv_up: Tensor, tp: Axis, sp: bool
+        ctx: Any, query: Tensor, latent: Tensor, k_turned: Tensor, q_up: Tensor, kv_up: Tensor, tp: Axis, sp: bool, later: PutOff | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.origin, ctx.tp, ctx.sp = scope.origin(), tp, sp
+        ctx.origin, ctx.tp, ctx.sp, ctx.later = scope.origin(), tp, sp, later
         ctx.widths = (query.shape[-1], latent.shape[-1], k_turned.shape[-1])
         ctx.save_for_backward(query, latent, k_turned, q_up, kv_up)
         if sp:
@@ -85,15 +87,30 @@ class _Up(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, latent, k_turned, q_up, kv_up = ctx.saved_tensors
         grad_q, grad_kv, grad_turned = grads
+        latents = query, latent, k_turned
         gathering = None
-        if ctx.sp:
-            with scope.back_at(ctx.origin, "backward_weight"):
-                # on its way while the latents' gradient is computed
-                gathering = start_all_gather(torch.cat((query, latent, k_turned), -1), ctx.tp, SEQUENCE_DIM)
+        if ctx.later is not None:
+            ctx.later.leave(lambda: _up_weights(ctx, latents, grad_q, grad_kv, None))
+        elif ctx.sp:
+            gathering = _gathered_latents(ctx, latents)  # on its way while the latents' gradient is computed
         with scope.back_at(ctx.origin, "backward_input"):
             grad = torch.cat((grad_q @ q_up, grad_kv @ kv_up, grad_turned), -1)
             sending = start_reduce_scatter(grad, ctx.tp, SEQUENCE_DIM) if ctx.sp else start_all_reduce(grad, ctx.tp)
-        if gathering is not None:
-            query, latent, _ = gathering.wait().split(ctx.widths, -1)
-        of_weights = weight_gradient(grad_q, query), weight_gradient(grad_kv, latent)
-        return *sending.wait().split(ctx.widths, -1), *of_weights, None, None
+        of_weights = (None, None) if ctx.later is not None else _up_weights(ctx, latents, grad_q, grad_kv, gathering)
+        return *sending.wait().split(ctx.widths, -1), *of_weights, None, None, None
+
+
+def _gathered_latents(ctx: Any, latents: tuple[Tensor, Tensor, Tensor]) -> Pending:
+    with scope.back_at(ctx.origin, "backward_weight"):
+        return start_all_gather(torch.cat(latents, -1), ctx.tp, SEQUENCE_DIM)
+
+
+def _up_weights(
+    ctx: Any, latents: tuple[Tensor, Tensor, Tensor], grad_q: Tensor, grad_kv: Tensor, gathering: Pending | None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of both up projections, from the latents of all tokens."""
+    query, latent, _ = latents
+    if ctx.sp:
+        gathering = gathering or _gathered_latents(ctx, latents)
+        query, latent, _ = gathering.wait().split(ctx.widths, -1)
+    return weight_gradient(grad_q, query), weight_gradient(grad_kv, latent)

@@ -16,6 +16,7 @@ from meshwright.runtime.parallel.linear import weight_gradient
 from meshwright.runtime.reference.moe import choose, chosen_weights
 from meshwright.runtime.reference.norm import widened
 from meshwright.runtime.reference.weights import Weights
+from meshwright.runtime.weights_later import PutOff, put_off, seen
 from meshwright.spec import names
 from meshwright.spec.model import Moe
 
@@ -31,7 +32,9 @@ class Choice:
 
 def route(x: Tensor, weights: Weights, moe: Moe, given: Tensor | None = None) -> Choice:
     """Choose k experts for each token of x [T, D], as reference/moe.py does; or take those that are ``given``, int64 [T, k]."""
-    logits = _Logits.apply(x, weights[f"{names.ROUTER}.weight"], weights.get(f"{names.ROUTER}.bias"))
+    weight, bias = weights[f"{names.ROUTER}.weight"], weights.get(f"{names.ROUTER}.bias")
+    later = put_off(weight, bias)
+    logits = _Logits.apply(x, seen(weight, later), None if bias is None else seen(bias, later), later)
     experts = choose(logits.detach(), weights, moe)[0] if given is None else given
     return Choice(experts, *_Weights.apply(logits, experts, moe))
 
@@ -40,16 +43,25 @@ class _Logits(torch.autograd.Function):
     """x W^T + b in float32 at least; the narrower x is what is kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, later: PutOff | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.bias_dtype, ctx.later = None if bias is None else bias.dtype, later
         return F.linear(widened(x), widened(weight), None if bias is None else widened(bias))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        grad_bias = None if ctx.bias_dtype is None else grad.sum(0).to(ctx.bias_dtype)
-        return (grad @ widened(weight)).to(x.dtype), weight_gradient(grad, widened(x)).to(weight.dtype), grad_bias
+        of_weights: tuple[Tensor | None, ...] = (None, None)
+        if ctx.later is not None:
+            ctx.later.leave(lambda: tuple(found for found in _logit_weights(ctx, grad, x, weight) if found is not None))
+        else:
+            of_weights = _logit_weights(ctx, grad, x, weight)
+        return (grad @ widened(weight)).to(x.dtype), *of_weights, None
+
+
+def _logit_weights(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+    grad_bias = None if ctx.bias_dtype is None else grad.sum(0).to(ctx.bias_dtype)
+    return weight_gradient(grad, widened(x)).to(weight.dtype), grad_bias
 
 
 class _Weights(torch.autograd.Function):

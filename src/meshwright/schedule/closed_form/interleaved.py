@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.closed_form.along_stages import around, column, total
+from meshwright.schedule.closed_form.along_stages import around, column, running_total, total
 
 __all__ = ["interleaved"]
 
@@ -44,9 +44,9 @@ def _laps(times: Array, t: Array, p: int) -> Array:
     Turn by turn, so that what is worked on stays in the cache.
     """
     late: Array = np.zeros_like(times[0])
-    passed = np.cumsum(times[0], axis=0)
+    passed = running_total(times[0])
     for own, following in pairwise(times):
-        passed_next = np.cumsum(following, axis=0)
+        passed_next = running_total(following)
         around = passed[-1] - (passed - own) + (passed_next - following) + p * t
         late = late + np.maximum(0.0, around - p * own)
         passed = passed_next

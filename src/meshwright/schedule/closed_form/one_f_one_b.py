@@ -50,7 +50,8 @@ def _round_trips(both: Array, before: Array, behind: Array, t: Array, m: Number,
 
 def _rounds(one_round: Array, own: Array, n: Array, t: Array, m: Number) -> Array:
     """m - 1 more micro-batches, n in each round; the last, partial round goes over fewer stages, about as long as these."""
-    rest = (m - 1) % n
+    whole = np.floor((m - 1) / n)  # // and % of floats take ten times as long
+    rest = m - 1 - whole * n
     usual = np.minimum(own, (one_round - 2 * t * (n - 1)) / n)
-    result: Array = (m - 1) // n * one_round + rest * usual + 2 * t * np.maximum(0, rest - 1)
+    result: Array = whole * one_round + rest * usual + 2 * t * np.maximum(0, rest - 1)
     return result

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.closed_form.along_stages import around, column, others_mean
+from meshwright.schedule.closed_form.along_stages import around, column, others_mean, running_total
 
 __all__ = ["zb_h1", "zb_h2", "zb_v"]
 
@@ -42,13 +42,13 @@ def _split_backward(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, r
     lag = np.minimum(reach * stage, m)
     early = np.maximum(m - 1 - lag, 0)
     left = np.minimum(lag + 1, m)
-    before = np.cumsum(f + t, axis=0) - f - t
+    before = running_total(f + t) - f - t
     _, behind = around(f + i, t)
     ahead = np.minimum(reach * (p - 1 - stage), m - 1)
     at_start = np.maximum(0.0, behind - ahead * f)
     at_end = np.maximum(0.0, behind - ahead * (i + w))
     detours = np.where(m > ahead + 1, at_start + at_end, np.maximum(at_start, at_end))
-    upward = np.cumsum(i + t, axis=0) - i - t
+    upward = running_total(i + t) - i - t
     ending = upward + np.maximum.accumulate(left * w - upward, axis=0)
     trips = 2 * t * np.minimum(lag, np.maximum(m - 2, 0)) if reach == 1 else 0.0 * lag
     result: Array = (before + m * (f + i) + early * w + trips + detours + ending).max(axis=0)

@@ -1,0 +1,154 @@
+"""Whether ranks that worked together did the same things, shared by the rules on mismatches.
+
+The check itself is recording/crosscheck.py's. Here its input is prepared (a dump shows only the last calls of each rank, so the lists of a
+group are laid side by side by their numbers) and its answer judged: what is no fault is left out, and where as many ranks did one thing as
+the other, the rest of the job says who is alone (suspects.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from meshwright.diagnose.calls import RankCalls
+from meshwright.diagnose.evidence import Evidence, Hit
+from meshwright.diagnose.job import JobCalls, job_of
+from meshwright.diagnose.suspects import left_out, settled
+from meshwright.recording.crosscheck import Cause, Divergence, cross_check, out_of_step
+from meshwright.recording.events import Event, Group, Header
+from meshwright.recording.read import Recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disagreement:
+    """A divergence with its culprits.
+
+    Attributes:
+        found: as the cross-check tells it. cause: what it is, judged against the culprits.
+        ranks: the culprits. certain: whether a majority, or the rest of the job, tells them from the others.
+        reason: why they are the ones, "" where a majority of the group tells.
+    """
+
+    found: Divergence
+    cause: Cause
+    ranks: tuple[int, ...]
+    certain: bool
+    reason: str = ""
+
+
+def disagreements(evidence: Evidence) -> tuple[Disagreement, ...]:
+    """Of all groups and pairs of the job, the earliest first."""
+    recordings = evidence.derived(side_by_side)
+    found = cross_check(recordings)
+    blind = {each.group for each in found if _only_sites(each, recordings)}
+    if blind:
+        # Ranks may well call from different lines: what else differs in these groups is found without them.
+        found = [each for each in found if each.group not in blind]
+        found += [each for each in cross_check([_without_sites(recording, blind) for recording in recordings]) if each.group in blind]
+    kept = [each for each in found if _is_fault(each)]
+    return tuple(sorted((_judged(each, recordings) for each in kept), key=lambda each: _when(each.found)))
+
+
+def side_by_side(evidence: Evidence) -> tuple[Recording, ...]:
+    """What is compared: the recordings, or the part of the dumps that all ranks of a group still have."""
+    job = evidence.derived(job_of)
+    return tuple(_side_by_side(record, job) for record in job.ranks.values())
+
+
+def calls_of(evidence: Evidence, group: str) -> dict[int, list[Event]]:
+    """The collectives of a group that are compared, by rank."""
+    return _calls_of(group, evidence.derived(side_by_side))
+
+
+def hits(evidence: Evidence, *causes: Cause) -> Iterator[Hit]:
+    """The first disagreement, if it is of one of these causes: what comes after it follows from it."""
+    for first in evidence.derived(disagreements)[:1]:
+        if first.cause in causes:
+            op = (first.found.events.get(first.ranks[0]) or next(iter(first.found.events.values()))).op
+            told = (first.found.message, first.reason) if first.reason else (first.found.message,)
+            yield Hit(
+                ranks=first.ranks, group=first.found.group, collective=f"{op} {_number(first.found)}", evidence=told,
+                confidence="high" if first.certain else "medium",
+            )  # fmt: skip
+
+
+def _number(found: Divergence) -> int:
+    """As the source numbers it."""
+    return next((event.seq for event in found.events.values() if event.seq is not None), found.seq)
+
+
+def _when(found: Divergence) -> tuple[float, str, int]:
+    times = [event.enqueued_s for event in found.events.values() if event.enqueued_s is not None]
+    return min(times, default=float("inf")), found.group, found.seq
+
+
+# --- what goes in -----------------------------------------------------------------------------------------------
+
+
+def _side_by_side(record: RankCalls, job: JobCalls) -> Recording:
+    """The rank's calls as a recording; of each group from the first number that all its ranks still have."""
+    kept: list[Event] = []
+    for (group, kind), calls in record.by_place.items():
+        if record.from_start:
+            kept += [call.event for call in calls]
+        elif kind == "p2p":
+            kept += [call.event for call in calls if call.done is False]
+        else:
+            first = _first_shared(group, job)
+            kept += [call.event for call in calls if (call.event.seq or 0) >= first]
+    header = Header(world_size=job.world_size, rank=record.rank, groups=tuple(_member_groups(record, job)))
+    return Recording(header=header, events=tuple(sorted(kept, key=lambda event: event.index)), path=record.source)
+
+
+def _member_groups(record: RankCalls, job: JobCalls) -> Iterator[Group]:
+    """Groups that the rank called in: one whose calls are all forgotten is not one that it stayed away from."""
+    for name in dict.fromkeys(group for group, _ in record.by_place):
+        if name in job.groups:
+            yield job.groups[name]
+
+
+def _first_shared(group: str, job: JobCalls) -> int:
+    firsts = [
+        (calls[0].event.seq or 0)
+        for rank in job.groups[group].ranks
+        if rank in job.ranks and (calls := job.ranks[rank].by_place.get((group, "collective")))
+    ] if group in job.groups else []  # fmt: skip
+    return max(firsts, default=0)
+
+
+def _without_sites(recording: Recording, groups: set[str]) -> Recording:
+    events = tuple(replace(event, call_site="") if event.group in groups else event for event in recording.events)
+    return replace(recording, events=events)
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------
+
+
+def _is_fault(found: Divergence) -> bool:
+    """A rank that has not come so far is judged by who waits for whom (waits.py), not here."""
+    return found.cause != "unmatched" and not (found.cause == "missing" and not set(found.ranks) & set(found.events))
+
+
+def _only_sites(found: Divergence, recordings: Iterable[Recording]) -> bool:
+    """Whether only the line differs, and the ranks are in step."""
+    if found.cause != "call_site" or len({event.module for event in found.events.values()}) > 1:
+        return False
+    calls = _calls_of(found.group, recordings)
+    return all(out_of_step(calls, found.seq, (rank,)) is None for rank in calls)
+
+
+def _calls_of(group: str, recordings: Iterable[Recording]) -> dict[int, list[Event]]:
+    calls = {r.rank: [e for e in r.events if e.kind == "collective" and e.group == group] for r in recordings}
+    return {rank: events for rank, events in calls.items() if events}
+
+
+def _judged(found: Divergence, recordings: Sequence[Recording]) -> Disagreement:
+    if next(iter(found.events.values())).kind == "p2p" or found.cause == "splits":
+        return Disagreement(found=found, cause=found.cause, ranks=found.ranks, certain=set(found.ranks) != set(found.events))
+    tied = set(found.ranks) == set(found.events) and len(found.events) > 1
+    ranks, reason = settled(found, recordings) if tied else (found.ranks, "")
+    cause: Cause = found.cause
+    if cause != "order" and (reason or not tied):
+        calls = _calls_of(found.group, recordings)
+        cause = out_of_step(calls, found.seq, ranks) or ("missing" if left_out(found, ranks, recordings) else cause)
+    return Disagreement(found=found, cause=cause, ranks=ranks, certain=bool(reason) or not tied, reason=reason)

@@ -1,0 +1,9 @@
+"""The kinds of file that can be read. Each reader knows its kind by content, never by name alone."""
+
+from __future__ import annotations
+
+from meshwright.diagnose.readers import flight_recorder, recording
+from meshwright.diagnose.readers.reader import Reader
+
+READERS: tuple[Reader, ...] = (recording.READER, flight_recorder.READER)
+"""In the order in which they are asked; the first that recognises a file reads it."""

@@ -1,0 +1,13 @@
+"""Detects ``splits-mismatch``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.diagnose.agreement import hits
+from meshwright.diagnose.evidence import Evidence, Hit
+
+
+def detect(evidence: Evidence) -> Iterator[Hit]:
+    """The first disagreement is one of splits."""
+    return hits(evidence, "splits")

@@ -1,0 +1,37 @@
+"""A diagnosis as text: the headline, its evidence, its remedy; then what else was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.diagnose.finding import Diagnosis, Finding
+from meshwright.render.text import wrapped
+
+VERDICTS = {
+    "fault": "fault found",
+    "healthy": "nothing wrong found",
+    "inconclusive": "something is wrong, or too little is there to tell; the files do not show which",
+}
+
+MAX_NOTES = 20
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """The lines of a terminal."""
+    lines = [f"read: {', '.join(diagnosis.read) or 'nothing'}", ""]
+    for number, finding in enumerate(diagnosis.findings):
+        lines += [*_finding_lines(finding, headline=number == 0), ""]
+    lines.append(f"verdict: {VERDICTS[diagnosis.verdict]}")
+    if diagnosis.notes:
+        lines += ["", "left out:", *(f"  {note}" for note in diagnosis.notes[:MAX_NOTES])]
+        if len(diagnosis.notes) > MAX_NOTES:
+            lines.append(f"  ... and {len(diagnosis.notes) - MAX_NOTES:,} more")
+    return "\n".join(lines)
+
+
+def _finding_lines(finding: Finding, headline: bool) -> Iterator[str]:
+    yield from wrapped(finding.title, "" if headline else "also: ")
+    yield f"  [{finding.code}, confidence {finding.confidence}]"
+    for sentence in finding.evidence:
+        yield from wrapped(sentence, "  - ")
+    yield from wrapped(finding.remedy, "  remedy: ")

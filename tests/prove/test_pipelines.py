@@ -1,0 +1,106 @@
+"""Every schedule with two and four stages among all other axes: numbers within 1e-12 of one device, traffic, saved bytes and chunk passes
+in flight exactly the ledger's. pipelines.txt says what is proved; every eighth case is proved in float32 and bf16 as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from meshwright.prove.certificate import Certificate
+from meshwright.prove.compare import BOUNDS
+from meshwright.schedule import build
+from meshwright.schedule.in_flight import count_in_flight
+from meshwright.spec.layout import SCHEDULES
+from meshwright.spec.rules import check
+from pipeline_cases import PipelineCase, random_pipelines, read_pipeline_case, read_pipelines
+from proof_cases import pairs
+from proof_models import MODELS
+from proofs import proved
+
+CASES = read_pipelines()
+EIGHTH = CASES[::8]
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_case_proves_in_float64(case: PipelineCase, warm):
+    certificate = proved(case, warm)
+    assert certificate.bound == 1e-12
+    assert certificate.passed, certificate.text()
+    assert_all_was_compared(certificate, case)
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+@pytest.mark.parametrize("case", EIGHTH, ids=str)
+def test_traffic_is_exact_in_other_dtypes(case: PipelineCase, dtype: str, warm):
+    """Numbers are statistical here, see test_matrix.py."""
+    certificate = proved(case, warm, dtype, steps=2)
+    assert certificate.passed, certificate.text()
+    assert_all_was_compared(certificate, case)
+    assert certificate.bound == BOUNDS[dtype]
+
+
+def assert_all_was_compared(certificate: Certificate, case: PipelineCase) -> None:
+    """Every message between stages is among what was recorded; and each rank's layers, ends and passes in flight were compared."""
+    layout, steps = case.layout, certificate.steps
+    assert certificate.ranks == layout.world_size
+    chunks = layout.pp * layout.virtual_stages
+    turns = 1 if layout.schedule in ("zb-v", "dualpipe-v") else 0  # the micro-batch stays on the rank where a V turns
+    messages = 2 * (chunks - 1 - turns) * 2 * case.m * layout.world_size // layout.pp
+    assert certificate.recorded == certificate.predicted >= steps * messages
+    layers = case.model.num_layers * (2 if layout.schedule == "dualpipe" else 1) * layout.world_size // layout.pp
+    assert certificate.memory.compared >= layers + layout.world_size
+
+
+@pytest.mark.dist
+def test_what_is_held_at_once_is_measured(warm, tmp_path: Path):
+    """1F1B holds p - stage micro-batches; the certificate tells it as one of the things compared, and a recording shows it."""
+    from meshwright.recording.read import read_recordings
+
+    case = read_pipeline_case("llama seq=8 m=6 - pp=4:1f1b dp=1x1 mb=1")
+    certificate = proved(case, warm, folder=tmp_path)
+    assert certificate.passed, certificate.text()
+    for recording in read_recordings(tmp_path):
+        held, most = 0, 0
+        for event in (event for event in recording.events if event.kind == "compute" and event.step == 0):
+            held += {"forward": 1, "backward": -1}[event.op]
+            most = max(most, held)
+        assert most == 4 - recording.rank == count_in_flight(build("1f1b", 4, 1, 6))[recording.rank]
+
+
+def test_the_list_is_as_large_as_it_says():
+    ranks = Counter(case.layout.world_size for case in CASES)
+    assert len(CASES) == len(set(CASES)) >= 80
+    assert ranks[8] >= 30
+    by_schedule = Counter((case.layout.schedule, case.layout.pp) for case in CASES)
+    assert set(by_schedule) == {(schedule, pp) for schedule in SCHEDULES for pp in (2, 4)}
+
+
+def test_every_case_is_legal_and_reads_back():
+    for case in CASES:
+        check(case.model, case.workload, case.layout)
+        assert read_pipeline_case(str(case)) == case
+
+
+def test_every_value_of_every_key_is_in_it():
+    found = {word for case in CASES for word in case.features}
+    expected = {*MODELS, "sp=True", "sp=False", "vocab=False", "padded=True", "kv copies=True", "dropout=True", "recompute=full some"}
+    expected |= {f"zero={zero}" for zero in ("0", "1", "2", "3", "3local", "3keep")} | {"ep=2", "dp=1xn", "dp=nx1"}
+    expected |= {"recompute=selective whole", "recompute=full whole", "order=other", "mb=n", "ends=tied", "ends=mtp", "ends=apart"}
+    expected |= {"micro-batches=few", "micro-batches=many", "stages=even", "stages=uneven", "stages=no layer"}
+    expected |= {"pp=2:interleaved*2", "pp=2:interleaved*3", "pp=4:interleaved*2"}
+    assert expected <= found
+
+
+def test_each_schedule_meets_three_quarters_of_what_it_may_meet():
+    """Those that it meets in 2,000 legal cases drawn otherwise; all 5,000 pairs would be too many for so few cases."""
+    others = random_pipelines(random.Random(99))
+    possible = set().union(*(pairs(next(others)) for _ in range(2000)))
+    of_schedules = {pair for pair in possible if set(pair) & {*SCHEDULES}}
+    covered = set().union(*map(pairs, CASES))
+    assert len(of_schedules & covered) / len(of_schedules) > 0.75

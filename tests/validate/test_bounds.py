@@ -6,6 +6,7 @@ out; the step is the closed form's, which orders a search, so that all runs are 
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 import pytest
@@ -14,7 +15,7 @@ from meshwright.spec.efficiency import CONSTANTS, sources
 from meshwright.validate.judge import fast_price
 from meshwright.validate.report import Report, validate
 from meshwright.validate.summary import errors, ranking
-from shared_data import shared
+from shared_data import ROOT, shared
 
 
 @cache
@@ -86,3 +87,17 @@ def test_fitted_constants_are_few() -> None:
     """Printed beside the error in docs/validation.md: constants for a few hundred runs, none for a model, a run or a source."""
     fitted = [name for name, constant in CONSTANTS.items() if constant.spread > 0]
     assert len(fitted) == 42
+
+
+def test_the_page_shows_these_figures() -> None:
+    """docs/validation_figures.json is what benchmarks/validation_figures.py makes of this code; its figures have four digits."""
+    shown = json.loads((ROOT / "docs" / "validation_figures.json").read_text(encoding="utf-8"))
+    for kind in ("dense", "moe"):
+        found = errors(report().chosen(kind))
+        assert found is not None
+        for key, value in found.as_json().items():
+            assert shown[kind][key] == pytest.approx(value, abs=1e-4), (kind, key)
+    order = ranking(report().chosen("time"))
+    assert order is not None
+    assert shown["ranking"] == {key: pytest.approx(value, abs=1e-4) for key, value in order.as_json().items()}
+    assert shown["fits"] == report().fit_counts and shown["constants"] == 42

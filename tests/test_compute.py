@@ -15,9 +15,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from meshwright.compute import GROUPED_MATMUL, KERNEL_FLOOR_S, UNFUSED_TRAFFIC, Kernels, rates
+from meshwright.compute import Kernels, matmul_share
 from meshwright.ledger.rows import Kind, Row
 from meshwright.spec.cluster import Device
+from meshwright.spec.efficiency import fitted
 from meshwright.spec.load_cluster import load_device
 from meshwright.spec.stack import STACKS, Stack
 from shared_data import shared
@@ -28,6 +29,7 @@ DEVICES = {
     "A100 PCIe 80GB": "a100-pcie",
 }  # fmt: skip
 H100 = load_device("h100-sxm")
+OWN = fitted()
 
 
 def compute_s(row: Row, device: Device, stack: Stack, dtype: str) -> float:
@@ -126,33 +128,34 @@ def test_long_attention_beside_kernel_tables() -> None:
 
 @pytest.mark.parametrize(("seq", "tflops"), [(1024, 303), (2048, 423), (4096, 565), (8192, 599), (16384, 612)])
 def test_flash_attention_3_on_h100(seq: int, tflops: float) -> None:
-    """64 query and 8 kv heads of 128 channels (vLLM, NVIDIA aiconfigurator data, 2025), of which HALF_SEQ was read: within a seventh."""
+    """64 query and 8 kv heads of 128 channels (vLLM, NVIDIA aiconfigurator data, 2025), whence the priors of flash_3_hopper and half_seq
+    come. Within 0.3: the fit to training runs, which have several sequences in a batch, is faster at 1,024 tokens than one sequence."""
     one = attention(seq)
-    assert one.flops / compute_s(one, H100, FUSED, "bf16") / 1e12 == pytest.approx(tflops, rel=0.15)
+    assert one.flops / compute_s(one, H100, FUSED, "bf16") / 1e12 == pytest.approx(tflops, rel=0.3)
 
 
 def test_a_row_takes_the_slower_roof() -> None:
     """One row of tokens reads the weight; thousands are bound by the products. Limits of the same formula."""
-    rate = H100.hbm_bandwidth_bytes_per_s * rates(H100).memory
+    rate = H100.hbm_bandwidth_bytes_per_s * OWN.memory
     thin = product(1, 8192, 8192)
     assert compute_s(thin, H100, FUSED, "bf16") == pytest.approx((thin.read_bytes + thin.write_bytes) / rate, rel=1e-15)
     square = product(1e6, 1e6, 1e6)  # dims beside which those at half rate are below one part in 8,000
-    assert compute_s(square, H100, FUSED, "bf16") == pytest.approx(square.flops / (989e12 * rates(H100).matmul), rel=3e-4)
+    assert compute_s(square, H100, FUSED, "bf16") == pytest.approx(square.flops / (989e12 * matmul_share(H100, OWN)), rel=3e-4)
 
 
 def test_no_kernel_is_shorter_than_a_launch() -> None:
     for row in (memory(1), product(1, 1, 1), attention(1, 1, 1, 1)):
-        assert compute_s(row, H100, FUSED, "bf16") == KERNEL_FLOOR_S
+        assert compute_s(row, H100, FUSED, "bf16") == OWN.launch_s
 
 
 def test_unfused_chains_move_more() -> None:
     moved = memory(1e9)
-    assert compute_s(moved, H100, EAGER, "bf16") == pytest.approx(UNFUSED_TRAFFIC * compute_s(moved, H100, FUSED, "bf16"), rel=1e-15)
+    assert compute_s(moved, H100, EAGER, "bf16") == pytest.approx(OWN.unfused * compute_s(moved, H100, FUSED, "bf16"), rel=1e-15)
 
 
 def test_grouped_products_are_slower_than_plain_ones() -> None:
     plain, grouped = (compute_s(product(4096, 4096, 4096, 8, kind), H100, FUSED, "bf16") for kind in ("matmul", "grouped_matmul"))
-    assert plain / grouped == pytest.approx(GROUPED_MATMUL, rel=1e-12)
+    assert plain / grouped == pytest.approx(OWN.grouped_hopper, rel=1e-12)
 
 
 def test_the_busiest_rank_sets_the_time_of_attention() -> None:
@@ -162,13 +165,15 @@ def test_the_busiest_rank_sets_the_time_of_attention() -> None:
 
 def test_backward_kernels_of_attention_are_slower() -> None:
     forward, backward = (compute_s(attention(16384, phase=phase), H100, FUSED, "bf16") for phase in ("forward", "backward_input"))
-    assert backward / forward == pytest.approx(rates(H100).attention_forward / rates(H100).attention_backward, rel=1e-12)
+    assert forward / backward == pytest.approx(OWN.flash_backward, rel=1e-12)
 
 
-def test_scores_that_are_kept_run_as_products() -> None:
-    """Without flash attention the two products run at the rate of products."""
+def test_scores_that_are_kept_run_as_products_and_move() -> None:
+    """Without flash attention the two products run at the rate of products, and the scores pass the memory."""
     one = attention(16384)
-    assert one.flops / compute_s(one, H100, MEGATRON_2021, "bf16") == pytest.approx(989e12 * rates(H100).matmul, rel=1e-12)
+    moved_s = OWN.scores * one.read_bytes / (H100.hbm_bandwidth_bytes_per_s * OWN.memory)
+    expected_s = one.flops / (989e12 * matmul_share(H100, OWN)) + moved_s
+    assert compute_s(one, H100, MEGATRON_2021, "bf16") == pytest.approx(expected_s, rel=1e-12)
 
 
 def test_fp8_leaves_attention_in_16_bit() -> None:
@@ -188,7 +193,9 @@ def test_a_dtype_without_a_unit_is_an_error() -> None:
 
 
 def test_an_unknown_generation_counts_as_hopper() -> None:
-    assert rates(replace(H100, generation="later")) == rates(H100)
+    later = replace(H100, generation="later")
+    for row in (product(4096, 4096, 4096), attention(4096), memory(1e9)):
+        assert compute_s(row, later, FUSED, "bf16") == compute_s(row, H100, FUSED, "bf16")
 
 
 @pytest.mark.parametrize("kind", ["matmul", "grouped_matmul"])

@@ -70,7 +70,7 @@ def plan(
     assert job.cluster is not None and job.gpus is not None
     workload, assumed = (job.workload, []) if job.workload else default_workload(job.model, job.gpus, seq, batch, precision)
     answer = search(
-        job.model, job.cluster, workload, job.gpus, job.stack.name if job.stated_stack else None, job.memory_fraction, constraints,
+        job.model, job.cluster, workload, job.gpus, job.stack if job.stated_stack else None, job.memory_fraction, constraints,
         top, tokens, vocab_pad, progress,
     )  # fmt: skip
     said = [*assumed, *job.assumed, *answer.assumed]
@@ -216,7 +216,7 @@ def hash_of(job: Job) -> str:
     if job.cluster is None or job.workload is None:
         return ""
     plan = Plan(
-        model=job.model, cluster=job.cluster, workload=job.workload, layout=job.layout, stack=job.stack.name if job.stated_stack else "",
+        model=job.model, cluster=job.cluster, workload=job.workload, layout=job.layout, stack=job.stack.said if job.stated_stack else "",
         memory_fraction=job.memory_fraction,
     )  # fmt: skip
     return plan_hash(plan)
@@ -298,7 +298,7 @@ def warnings_of(job: Job, index: int = 0) -> list[LayoutWarning]:
     from meshwright.spec.rules import LayoutWarning
 
     found = list(job.warnings[index])
-    name = job.stack.name
+    name = job.stack.framework
     if job.stated_stack and name in FRAMEWORKS:
         for limit in obstacles(name, job.layouts[index], job.model):
             message = f"{name} cannot express this layout's {limit.key}: it can {limit.legal}"

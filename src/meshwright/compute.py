@@ -1,128 +1,149 @@
 """Seconds of one compute row on a device: a roofline whose roofs are what kernels reach, not what data sheets print.
 
-    matmul     max(flops / (peak x efficiency(shape)), bytes / memory bandwidth)
-    attention  flops of the busiest rank / (peak x efficiency(sequence))
-    memory     bytes / memory bandwidth
+    matmul     max(flops / (peak x share x shape), bytes / memory rate); 8-bit ones also cast their operands
+    attention  flops of the busiest rank / (peak x share x sequence), or the traffic of materialised scores
+    memory     bytes / memory rate
 
-The efficiency of a product falls with short dims as m/(m+m0) n/(n+n0) k/(k+k0): prologue and epilogue of a tile, tiles
-that do not fill the device. Asymptotes are what training runs sustain, which is below kernel benchmarks: clocks fall
-under load. Fitting them is the business of ``calibrate``; the figures here are starting values with their sources.
+The rate of a product falls with short dims as m/(m+m0) n/(n+n0) k/(k+k0): prologue and epilogue of a tile, tiles that do not
+fill the device. It follows the board's power limit, since clocks fall under load. All constants are fitted
+(spec/efficiency.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from meshwright.arithmetic import Num, larger
+from meshwright.arithmetic import Num, larger, smaller
 from meshwright.ledger.rows import Row
+from meshwright.spec import names
 from meshwright.spec.cluster import Device
+from meshwright.spec.efficiency import Efficiency, fitted
 from meshwright.spec.stack import Stack
 
+REFERENCE_POWER_W = {"volta": 300.0, "ampere": 400.0, "ada": 350.0, "hopper": 700.0, "blackwell": 1000.0, "cdna3": 750.0, "cdna4": 1400.0}
+"""Power limit of the board that a generation's peaks and shares are of (catalog/devices)."""
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What the kernels of one device generation reach, as fractions of peak.
+FP8_REFERENCE = 8192
+"""Columns and depth of the product whose share of peak the fp8 constants are: kernel tables end there."""
 
-    Attributes:
-        matmul: asymptote of large 16-bit products in training; fp8: of 8-bit ones.
-        attention_forward, attention_backward: asymptotes of the flash kernel. memory: of the memory bandwidth.
-    """
+REFERENCE_HEAD_DIM = 128
+"""Head dim whose share of peak the flash constants are."""
 
-    matmul: float
-    fp8: float
-    attention_forward: float
-    attention_backward: float
-    memory: float = 0.85
+GENERATIONS = ("volta", "ampere", "ada", "hopper", "blackwell", "cdna3", "cdna4")
+
+UNKNOWN_GENERATION = "hopper"
+"""What a device of an unknown generation counts as, which ``assumed`` then says."""
 
 
-RATES: dict[str, Rates] = {
-    "volta": Rates(0.70, 0.0, 0.40, 0.35),
-    "ampere": Rates(0.84, 0.0, 0.60, 0.52),
-    "ada": Rates(0.70, 0.55, 0.55, 0.45),
-    "hopper": Rates(0.72, 0.50, 0.62, 0.48),
-    "blackwell": Rates(0.55, 0.40, 0.62, 0.48),
-    "cdna3": Rates(0.45, 0.35, 0.35, 0.28),
-    "cdna4": Rates(0.55, 0.42, 0.45, 0.36),
-}
-"""By Device.generation. matmul: sustained in training runs, A100 0.81, H100 0.69, B200 0.53 of peak at finite shapes; CDNA:
-best found 0.51 and 0.68 (S. Bekman, Machine Learning Engineering, accelerator chapter, 2025) less the same loss. fp8: kernel
-tables 0.65 of peak on Hopper, less that loss. attention: FlashAttention-3 at 8,192 tokens 0.61 forward on H100 and
-FlashAttention-2 0.60 on A100 (NVIDIA aiconfigurator data, 2025; Dao, arXiv 2307.08691); backward 0.78 of the forward's rate."""
-
-HALF_M, HALF_N, HALF_K = 64.0, 64.0, 110.0
-"""Dims at which a 16-bit product loses half: read off H100 tables of narrow n and short k (NVIDIA aiconfigurator data,
-2025: 8192 x 1024 reaches 0.91 of 8192 x 8192 at m = 4096)."""
-
-FP8_HALF_N, FP8_HALF_K = 2500.0, 800.0
-"""The same for 8-bit products, which need far larger ones (same tables: offsets of 2,000-3,700 and 600-1,000)."""
-
-FP8_SCALE = (1.0 + FP8_HALF_N / 8192) * (1.0 + FP8_HALF_K / 8192)
-"""Rates.fp8 is what a product of 8,192 columns and depth reaches, not an asymptote."""
-
-HALF_SEQ = 800.0
-"""Sequence at which flash attention reaches half of its asymptote: 303, 423, 565, 599 TFLOP/s at 1, 2, 4, 8 thousand tokens
-(H100, 64 heads; same source)."""
-
-KERNEL_FLOOR_S = 3e-6
-"""Shortest time of a kernel with its launch gap (CUDA launch latency of 2-4 us, measured by many; NVIDIA, 2024)."""
-
-UNFUSED_TRAFFIC = 2.5
-"""Traffic of eager elementwise chains over that of one fused kernel: RMSNorm as five passes, SwiGLU as two."""
-
-GROUPED_MATMUL = 0.8
-"""Rate of grouped products over plain ones of the same shape (DeepGEMM's and SimuMax's tables: 0.6-0.9)."""
+def generation_of(device: Device) -> str:
+    """The generation whose constants price a device."""
+    return device.generation if device.generation in GENERATIONS else UNKNOWN_GENERATION
 
 
-def rates(device: Device) -> Rates:
-    """The rates of a device's generation; an unknown one counts as Hopper, which ``assumed`` then says."""
-    return RATES.get(device.generation, RATES["hopper"])
+def efficiency(stack: Stack) -> Efficiency:
+    """The stack's own constants, or the catalog's."""
+    return stack.efficiency or fitted()
+
+
+def matmul_share(device: Device, constants: Efficiency) -> float:
+    """Share of the 16-bit peak that large products sustain, at the device's power."""
+    share: float = getattr(constants, f"matmul_{generation_of(device)}")
+    return share * clock(device, constants)
+
+
+def clock(device: Device, constants: Efficiency) -> float:
+    """Sustained clock over that of the generation's reference board: its power limit per unit of peak, to a power."""
+    generation = generation_of(device)
+    reference = REFERENCE_POWER_W[generation]
+    exponent = constants.power_blackwell if generation == "blackwell" else constants.power
+    return float(((device.power_w or reference) / reference) ** exponent)
+
+
+def _fp8_share(device: Device, constants: Efficiency) -> float:
+    return (constants.fp8_blackwell if generation_of(device) == "blackwell" else constants.fp8_hopper) * clock(device, constants)
+
+
+def _grouped(device: Device, constants: Efficiency) -> float:
+    return {"blackwell": constants.grouped_blackwell, "hopper": constants.grouped_hopper}.get(
+        generation_of(device), constants.grouped_ampere
+    )
+
+
+def attention_share(device: Device, kernel: str, constants: Efficiency) -> float:
+    """Share of the 16-bit peak that a flash kernel's forward reaches at long sequences; ``flash`` is the newest of the device."""
+    generation = generation_of(device)
+    at_power = clock(device, constants)
+    if kernel == "flash-1":
+        return (
+            constants.flash_1 * (constants.flash_2_hopper / constants.flash_2 if generation in ("hopper", "blackwell") else 1.0) * at_power
+        )
+    if generation == "blackwell":
+        return constants.flash_blackwell * at_power
+    if generation == "hopper":
+        return (constants.flash_2_hopper if kernel == "flash-2" else constants.flash_3_hopper) * at_power
+    if generation.startswith("cdna"):  # Composable Kernel's: 0.35 and 0.45 of peak, of the products' 0.45 and 0.55
+        return 0.8 * matmul_share(device, constants)
+    return constants.flash_2 * at_power
 
 
 class Kernels:
     """Prices the compute rows of one stack on one device; what does not depend on the row is looked up once.
 
     Args:
-        dtype: of the matrix products (Precision.compute). Attention runs in 16 bit also where the products are 8 bit wide.
+        dtype: of the matrix products (Precision.compute). Attention and the head run in 16 bit also where the products are 8 bit wide.
 
     Raises:
         ValueError: the device has no such unit.
     """
 
     def __init__(self, device: Device, stack: Stack, dtype: str) -> None:
-        own = rates(device)
+        own = self._own = efficiency(stack)
         self._fp8 = dtype == "fp8"
         self._flash = stack.attention_kernel != "none"
         self._moved_s_per_byte = 1.0 / (device.hbm_bandwidth_bytes_per_s * own.memory)
-        self._elementwise = 1.0 if stack.fused_elementwise else UNFUSED_TRAFFIC
+        self._elementwise = 1.0 if stack.fused_elementwise else own.unfused
         half = _peak(device, "bf16")
-        self._matmul = (half if self._fp8 else _peak(device, dtype)) * own.matmul
-        self._matmul_fp8 = _peak(device, dtype) * own.fp8 * FP8_SCALE if self._fp8 else 0.0
-        self._attention = {True: half * own.attention_backward, False: half * own.attention_forward}
-        self._scores = half * own.matmul
+        self._matmul = (half if self._fp8 else _peak(device, dtype)) * matmul_share(device, own)
+        scale = (1.0 + own.fp8_half_n / FP8_REFERENCE) * (1.0 + own.fp8_half_k / FP8_REFERENCE)
+        self._matmul_fp8 = _peak(device, dtype) * _fp8_share(device, own) * scale if self._fp8 else 0.0
+        forward = half * attention_share(device, stack.attention_kernel, own) * (1.0 + own.half_head / REFERENCE_HEAD_DIM)
+        self._attention = {True: forward * own.flash_backward, False: forward}
+        self._scores = half * matmul_share(device, own)
+        self._grouped = _grouped(device, own)
+        self._host_s = 0.0 if stack.static_routing else own.host_s
 
     def seconds(self, row: Row) -> Num:
         """One call of a compute row."""
+        own = self._own
         moved = (row.read_bytes + row.write_bytes) * self._moved_s_per_byte
         if row.kind == "memory":
-            return larger(moved * self._elementwise, KERNEL_FLOOR_S)
-        computed = self._attention_s(row) if row.kind == "attention" else self._matmul_s(row)
-        return larger(larger(computed, moved), KERNEL_FLOOR_S)
+            if row.phase == "optimizer":
+                return larger(moved * own.optimizer, own.launch_s)
+            if row.name == names.DISPATCH:
+                return moved * own.permute + self._host_s
+            return larger(moved * self._elementwise, own.launch_s)
+        if row.kind == "attention":
+            if not self._flash:
+                return larger(row.flops * row.imbalance / self._scores + moved * own.scores, own.launch_s)
+            return larger(larger(self._attention_s(row), moved), own.launch_s)
+        return larger(larger(self._matmul_s(row), moved), own.launch_s)
 
     def _matmul_s(self, row: Row) -> Num:
         assert row.shape is not None
+        own = self._own
         _, m, n, k = row.shape
-        rate = self._matmul * (m / (m + HALF_M)) * (n / (n + HALF_N)) * (k / (k + HALF_K))
-        if self._fp8:  # products that are too small for 8 bit (routers, narrow experts) stay in 16
-            rate = larger(rate, self._matmul_fp8 * (n / (n + FP8_HALF_N)) * (k / (k + FP8_HALF_K)))
-        if row.kind == "grouped_matmul":
-            rate = rate * GROUPED_MATMUL
-        return row.flops / rate
+        rate = self._matmul * (m / (m + own.half_m)) * (n / (n + own.half_n)) * (k / (k + own.half_k))
+        grouped = self._grouped if row.kind == "grouped_matmul" else 1.0
+        seconds = row.flops / (rate * grouped)
+        if not self._fp8 or row.name == names.HEAD:
+            return seconds
+        # Products that are too small for 8 bit (routers, narrow experts) stay in 16.
+        fp8 = self._matmul_fp8 * (m / (m + own.half_m)) * (n / (n + own.fp8_half_n)) * (k / (k + own.fp8_half_k))
+        cast_s = row.read_bytes * (own.quantise * self._moved_s_per_byte)
+        return smaller(seconds, row.flops / (fp8 * grouped) + cast_s)
 
     def _attention_s(self, row: Row) -> Num:
-        if not self._flash:
-            return row.flops * row.imbalance / self._scores
-        seq = row.seq
-        return row.flops * row.imbalance / (self._attention[row.phase == "backward_input"] * (seq / (seq + HALF_SEQ)))
+        seq, head_dim = row.seq, row.head_dim
+        rate = self._attention[row.phase == "backward_input"] * (seq / (seq + self._own.half_seq))
+        return row.flops * row.imbalance / (rate * (head_dim / (head_dim + self._own.half_head)))
 
 
 def _peak(device: Device, dtype: str) -> float:

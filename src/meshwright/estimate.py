@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import exp, sqrt
 from typing import Any
 
 from meshwright.collectives.fabric import Fabric
@@ -23,10 +24,15 @@ from meshwright.timeline.step import simulate_step
 MEMORY_FRACTION = 0.92
 """Part of the device that a plan may fill (DESIGN section 4.2)."""
 
-COMPUTE_SPREAD = (0.15, 0.35)
-EXPOSED_SPREAD = (0.25, 0.60)
-"""How far compute, and everything exposed, may be below and above the estimate until the stack is calibrated. Wider above than below:
-the starting values are kernels at their best, and published runs of eager FSDP on A100 and of MoE models take 20 to 60 % longer."""
+DENSE_SPREAD, MOE_SPREAD = 0.08, 0.15
+"""Standard deviation of the logarithm of measured over predicted steps, as far as they compute, for a site that nobody has calibrated."""
+
+EXPOSED_SPREAD = 0.25
+"""The same of what is exposed of communication, which is less sure. All three by the coverage of the runs of sources that were left out
+of the fit (docs/validation.md)."""
+
+RANGE = 1.645
+"""Standard deviations on each side of a range that holds 90 % of a normal variable."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ def estimate(
     parts, bubble = step_parts(numbers) if closed_form else _simulated(numbers)
     step_s = float(parts.step_s)
     memory = fullest(numbers)
-    low, high = _range(parts)
+    low, high = _range(parts, stack, model.moe is not None)
     tokens = workload.batch * workload.seq
     per_gpu = tokens / (step_s * layout.world_size)
     peak = device_peak(model, cluster, numbers.ledger.precision.compute)
@@ -125,12 +131,15 @@ def fullest(numbers: Priced) -> StageMemory:
     return max(stages, key=lambda stage: float(stage.peak_bytes))
 
 
-def _range(parts: Parts) -> tuple[float, float]:
-    compute = parts.compute_s + parts.recompute_s + parts.optimizer_s
-    exposed = parts.step_s - compute
-    low = parts.step_s - COMPUTE_SPREAD[0] * compute - EXPOSED_SPREAD[0] * exposed
-    high = parts.step_s + COMPUTE_SPREAD[1] * compute + EXPOSED_SPREAD[1] * exposed
-    return float(low), float(high)
+def _range(parts: Parts, stack: Stack, is_moe: bool) -> tuple[float, float]:
+    """Ends of the range that holds nine of ten runs; narrower where the stack was calibrated."""
+    step_s = float(parts.step_s)
+    spread = stack.spread
+    if spread is None:
+        exposed = float(parts.tp_s + parts.cp_s + parts.ep_s + parts.pp_s + parts.dp_s) / step_s
+        spread = sqrt((MOE_SPREAD if is_moe else DENSE_SPREAD) ** 2 + (EXPOSED_SPREAD * exposed) ** 2)
+    width = exp(RANGE * spread)
+    return step_s / width, step_s * width
 
 
 def assumptions(numbers: Priced, stack: Stack) -> list[str]:
@@ -139,5 +148,6 @@ def assumptions(numbers: Priced, stack: Stack) -> list[str]:
     found = [f"stack {stack.name}: {stack.source}", f"precision {ledger.precision.name}"]
     if ledger.model.moe is not None:
         found.append("routing is balanced over the experts")
-    found.append("kernel rates are starting values of the device's generation; calibrate on your own runs")
+    if stack.efficiency is None:
+        found.append("constants of the time model are fitted to published runs of others (docs/validation.md); calibrate on your own")
     return found + assumed_rates(numbers.cluster.tiers, ledger.layout.world_size)

@@ -20,6 +20,7 @@ from meshwright.spec.files import read_toml
 from meshwright.spec.layout import Layout, parse_layout
 from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.load_model import resolve_model
+from meshwright.spec.load_stack import resolve_stack
 from meshwright.spec.model import Model
 from meshwright.spec.plan_file import Plan, read_plan
 from meshwright.spec.rules import LayoutWarning, check
@@ -221,9 +222,8 @@ class _Reader:
 
     def stack(self) -> Stack:
         name = self.asked.stack or (self.plan.stack if self.plan else "") or DEFAULT_STACK
-        if name not in STACKS:
-            self.wrong("stack", name, STACKS)
-        return STACKS.get(name, STACKS[DEFAULT_STACK])
+        found = self.tried(partial(resolve_stack, name, f"{self.asked.dashes}stack", self.asked.source))
+        return found or STACKS[DEFAULT_STACK]
 
     def memory_fraction(self) -> float:
         said = self.asked.memory_fraction

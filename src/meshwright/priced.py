@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from meshwright.arithmetic import Num, is_array, larger
+from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.collectives.fabric import Fabric
-from meshwright.compute import Kernels
+from meshwright.compute import Kernels, efficiency
 from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block, Sublayer
 from meshwright.ledger.build import Ledger, scalar_rows
@@ -95,7 +95,8 @@ class SublayerNumbers(Numbers):
 
 @dataclass(slots=True)
 class BlockNumbers(Numbers):
-    """One block for one micro-batch: seconds by pass, bytes kept, bytes at work while its backward runs."""
+    """One block for one micro-batch: seconds by pass, bytes kept, bytes at work while its backward runs; seconds
+    that the host needs to launch it."""
 
     forward: Cost
     recompute: Cost
@@ -103,6 +104,8 @@ class BlockNumbers(Numbers):
     backward_weight: Cost
     saved_bytes: Num
     working_bytes: Num
+    host_forward_s: Num = 0.0
+    host_backward_s: Num = 0.0
 
     @property
     def forward_s(self) -> Num:
@@ -160,8 +163,10 @@ class Priced:
         self.blocks: dict[object, Any] = {} if blocks is None else blocks
         self.units: dict[object, Any] = {} if units is None else units
         self._source = source
-        self.chunk_times: list[Any] | None = None  # step_time.py's, once they are known
+        self.chunk_times: list[Any] | None = None  # chunk_time.py's, once they are known
         self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
+        self._efficiency = efficiency(ledger.stack)
+        self._slowdowns: dict[str, Num] = {}
 
     def _cached(self, cache: dict[object, Any], key: object, of: Callable[[Priced], Any], make: Callable[[], Any]) -> Any:
         if key not in cache:
@@ -219,13 +224,38 @@ class Priced:
 
     def row_s(self, row: Row) -> Num:
         """Seconds of one call of a row, exposed or not."""
+        seconds, level = self._row_s(row), self.ledger.stack.level
+        return seconds if level == 1.0 else seconds * level
+
+    def _row_s(self, row: Row) -> Num:
         if row.op is not None:
             assert row.axis is not None
             if self.ledger.stack.fused_dispatch and _is_dispatch(row):
                 assert self.ledger.model.moe is not None
-                return self.fabric.fused_s(self.ledger.model.moe, row.axis, row.payload_bytes)
-            return self.fabric.seconds(row.op, row.axis, row.payload_bytes)
+                return self.fabric.fused_s(self.ledger.model.moe, row.axis, row.payload_bytes) * self._slowdown(row.axis)
+            return self.fabric.seconds(row.op, row.axis, row.payload_bytes) * self._slowdown(row.axis)
         return self._kernels.seconds(row)
+
+    @property
+    def contention(self) -> float:
+        """What a second of hidden data-parallel traffic adds to the compute that hides it."""
+        return self._efficiency.contention
+
+    @property
+    def exposed_share_of_tp(self) -> float:
+        """What the stack does not hide of tensor parallelism's collectives."""
+        return self._efficiency.async_tp if self.ledger.stack.hides_tensor_parallel else 1.0
+
+    def _slowdown(self, axis: str) -> Num:
+        """What a collective of a training step takes over nccl-tests of the same size, which have the machine for themselves."""
+        if axis not in self._slowdowns:
+            part, own = PART_OF_AXIS.get(axis), self._efficiency
+            if part is None:
+                group = self.fabric.group(axis)
+                self._slowdowns[axis] = where(group.ranks > group.members[0], own.dp_across, own.dp_inside)
+            else:
+                self._slowdowns[axis] = getattr(own, part)
+        return self._slowdowns[axis]
 
     def price_block(self, block: Block) -> BlockNumbers:
         """Seconds by pass: those of the sublayers, which blocks may share, with what hides behind what."""
@@ -238,10 +268,10 @@ class Priced:
             backward_weight = backward_weight.plus(numbers.backward_weight)
             largest = larger(largest, numbers.largest_bytes)
         if not block.repeats:
-            again = self._price_rows(block.core_again)
+            again = self._price_rows(block.again)
         return BlockNumbers(
             self._exposed(forward), self._exposed(again), self._exposed(backward_input), self._exposed(backward_weight),
-            block.saved_bytes, block.working_bytes + largest,
+            block.saved_bytes, block.working_bytes + largest, *self._host_s(block),
         )  # fmt: skip
 
     def _sublayer(self, part: Sublayer) -> SublayerNumbers:
@@ -256,6 +286,16 @@ class Priced:
                 self._largest_bytes(part.backward),
             )  # fmt: skip
         return self._sublayers[id(part)][1]
+
+    def _host_s(self, block: Block) -> tuple[Num, Num]:
+        """What the host needs to launch a layer's forward, and its backward: a third of its kernels in the forward, as many again in a
+        recomputation, two thirds in the backward. None of it where nothing but a graph is launched."""
+        stack = self.ledger.stack
+        if block.least is None or stack.graphs or (block.least == "moe" and stack.static_routing):
+            return 0.0, 0.0
+        own = self._efficiency
+        third = (own.host_moe_s if block.least == "moe" else own.host_layer_s) * (stack.level / 3)
+        return third, third * (3 if block.repeats or block.again else 2)
 
     def _price_rows(self, rows: list[Row]) -> Sums:
         sums = Sums()
@@ -285,7 +325,7 @@ class Priced:
         ring = self.ledger.layout.cp // self.ledger.layout.ulysses
         cp_s = sums.cp_s + larger(sums.ring_s - sums.core_s * (ring - 1) / ring, 0.0)
         ep_s = larger(sums.ep_s - sums.compute_s, 0.0) if self.ledger.stack.hides_expert_parallel else sums.ep_s
-        return Cost(sums.compute_s, sums.tp_s, cp_s, ep_s)
+        return Cost(sums.compute_s, sums.tp_s * self.exposed_share_of_tp, cp_s, ep_s)
 
     def _largest_bytes(self, rows: list[Row]) -> Num:
         """The largest pair of an operation's input and output.

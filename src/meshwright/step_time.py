@@ -11,21 +11,16 @@ The parts sum to the step. They are those of the busiest stage; what it waits is
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 
 import numpy as np
 
 from meshwright.arithmetic import Num, is_array, larger, where
+from meshwright.chunk_time import PAIRED_SCHEDULES, ChunkTime, chunk_times, layer_pairs, paired_saving_s, paired_savings_s
 from meshwright.ledger.build import Stage
-from meshwright.ledger.pipelined_order import gathers_root_again
-from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of
-from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
+from meshwright.priced import Priced
 from meshwright.schedule.closed_form import pipeline_span_s
 from meshwright.schedule.dualpipe import pair_counts
-
-PAIRED_SCHEDULES = ("dualpipe", "dualpipe-v")
-"""Schedules that run a forward and a backward as one."""
 
 
 @dataclass(slots=True)
@@ -57,39 +52,6 @@ class Parts:
 PART_NAMES = tuple(field.name for field in fields(Parts))
 
 
-@dataclass
-class ChunkTime:
-    """One chunk and micro-batch: its passes, and what zero=2 and 3 expose in each; the lanes are all that
-    these send in each pass, the ends what no layer of the pass can hide: the first gather, the last scatter, the root."""
-
-    forward: Cost
-    recompute: Cost
-    backward: Cost
-    backward_weight_s: Num
-    forward_dp_s: Num
-    backward_dp_s: Num
-    forward_lane_s: Num
-    backward_lane_s: Num
-    ends_s: tuple[Num, Num]
-
-    @cached_property
-    def forward_s(self) -> Num:
-        return self.forward.total_s + self.forward_dp_s
-
-    @cached_property
-    def backward_s(self) -> Num:
-        """Without what zero=2 and 3 expose."""
-        return self.recompute.total_s + self.backward.total_s
-
-    @cached_property
-    def backward_input_s(self) -> Num:
-        return self.backward_s + self.backward_dp_s - self.backward_weight_s
-
-    @cached_property
-    def busy_s(self) -> Num:
-        return self.forward_s + self.backward_s + self.backward_dp_s
-
-
 def step_parts(priced: Priced) -> tuple[Parts, Num]:
     """(the parts of a step, the pipeline's bubble fraction)."""
     ledger = priced.ledger
@@ -112,126 +74,6 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     parts, all_busy = _busiest(priced, times, span)
     _add_end(parts, priced, times)
     return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
-
-
-def paired_savings_s(priced: Priced, times: list[ChunkTime]) -> list[Num]:
-    """For each chunk, what its forward saves when it runs as one with a backward of its rank's other chunk; 0 without pairs."""
-    layout = priced.ledger.layout
-    if layout.pp == 1 or layout.schedule not in PAIRED_SCHEDULES:
-        return [0.0] * len(times)
-    pairs = list(zip(times, reversed(times), strict=True))
-    known = {(id(forward), id(backward)): _paired_saving_s(priced, forward, backward) for forward, backward in pairs}
-    return [known[id(forward), id(backward)] for forward, backward in pairs]
-
-
-def _paired_saving_s(priced: Priced, forward: ChunkTime, backward: ChunkTime) -> Num:
-    """DualPipe: dispatch and combine of each hide behind the rest of the other (arXiv 2412.19437 section 3.2.1).
-
-    Their gathers and scatters hide behind what remains, but for those that no layer hides. Without experts nothing is saved.
-    """
-    there_s, back_s = forward.forward.total_s, backward.recompute.total_s + backward.backward.total_s
-    there_ep_s, back_ep_s = forward.forward.ep_s, backward.recompute.ep_s + backward.backward.ep_s
-    pair_s = larger(back_s - back_ep_s, there_ep_s) + larger(there_s - there_ep_s, back_ep_s)
-    pair_s = larger(pair_s + forward.ends_s[0] + backward.ends_s[1], forward.forward_lane_s + backward.backward_lane_s)
-    apart_s = there_s + back_s + forward.forward_dp_s + backward.backward_dp_s
-    return where(there_ep_s + back_ep_s > 0, larger(apart_s - pair_s, 0.0), 0.0)
-
-
-def chunk_times(priced: Priced) -> list[ChunkTime]:
-    """One entry per chunk in model order; equal chunks are worked out once, and all of them once for each Priced."""
-    if priced.chunk_times is None:
-        pipeline = priced.ledger.pipeline
-        known = {first: _chunk_time(priced, pipeline.chunks[first]) for first in dict.fromkeys(pipeline.contents)}
-        priced.chunk_times = [known[first] for first in pipeline.contents]
-    times: list[ChunkTime] = priced.chunk_times
-    return times
-
-
-def _chunk_time(priced: Priced, chunk: Chunk) -> ChunkTime:
-    blocks = _blocks(priced, chunk)
-    forward, recompute, backward, weight = Cost(), Cost(), Cost(), Cost()
-    for numbers, count in blocks:
-        forward = forward.plus(numbers.forward, count)
-        recompute = recompute.plus(numbers.recompute, count)
-        backward = backward.plus(numbers.backward_input, count).plus(numbers.backward_weight, count)
-        weight = weight.plus(numbers.backward_weight, count)
-    return ChunkTime(forward, recompute, backward, weight.total_s, *_micro_batch_dp(priced, chunk))
-
-
-def _blocks(priced: Priced, chunk: Chunk) -> list[tuple[BlockNumbers, int]]:
-    found: list[tuple[BlockNumbers, int]] = [(priced.embedding, 1)] if chunk.first else []
-    found += [(priced.layer(block), count) for block, count in chunk.layers]
-    if chunk.last:
-        found.append((priced.head, 1))
-        if count := priced.ledger.model.mtp_layers:
-            layer = priced.layer(priced.ledger.mtp_layer)
-            found += [(priced.mtp, count), (layer, count), (priced.embedding, count), (priced.head, count)]
-    return found
-
-
-def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, tuple[Num, Num]]:
-    """What zero=2 and 3 expose in a chunk's forward and backward of one micro-batch, exact for equal layers (timeline/sharded.py);
-    and ChunkTime's last fields.
-
-    One collective at a time, a gather one layer ahead. Forward: the first layer's gather hides behind the embedding alone, every
-    other one behind the layer before it. Backward: the first gather hides behind the head, the second behind the first layer, and
-    from then on a scatter and a gather together behind a layer; the last layer hides the scatter before its own, which has
-    nothing but the embedding beside it.
-    """
-    hides = priced.ledger.stack.hides_data_parallel
-    forward: Num = 0.0
-    backward: Num = 0.0
-    forward_lane: Num = 0.0
-    backward_lane: Num = 0.0
-    ends: tuple[Num, Num] = (0.0, 0.0)
-    pairs = layer_pairs(priced, chunk)
-    for unit, layer, count in pairs:
-        gather, back = unit.gather_s, unit.regather_s + unit.scatter_s
-        forward_lane, backward_lane = forward_lane + count * gather, backward_lane + count * back
-        if hides:
-            gather, back = larger(gather - layer.forward_s, 0.0), larger(back - layer.backward_s, 0.0)
-        forward, backward = forward + count * gather, backward + count * back
-    if hides and pairs:
-        (first, first_layer, _), (last, last_layer, _) = pairs[0], pairs[-1]
-        ends = (first.gather_s, last.regather_s + first.scatter_s)
-        embedding, head = priced.embedding if chunk.first else None, priced.head if chunk.last else None
-        forward = forward - larger(first.gather_s - first_layer.forward_s, 0.0) + _beyond(first.gather_s, embedding and embedding.forward_s)
-        backward = backward - larger(last.regather_s + last.scatter_s - last_layer.backward_s, 0.0)
-        backward = (
-            backward + _beyond(last.regather_s, head and head.backward_s) + _beyond(first.scatter_s, embedding and embedding.backward_s)
-        )
-        if sum(count for _, _, count in pairs) > 1:
-            backward = backward - larger(first.regather_s + first.scatter_s - first_layer.backward_s, 0.0)
-            backward = backward + larger(last.regather_s - last_layer.backward_s, 0.0)
-            backward = backward + larger(first.scatter_s - first_layer.backward_s, 0.0)
-    if chunk.first or chunk.last:
-        root = priced.root(*root_of(priced, chunk))
-        back_s = gathers_root_again(chunk, priced.ledger.model) * root.regather_s + root.scatter_s
-        forward, backward = forward + root.gather_s, backward + back_s
-        forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + back_s
-        ends = (ends[0] + root.gather_s, ends[1] + back_s)
-    # What is subtracted cancels to the last bit only.
-    return larger(forward, 0.0), larger(backward, 0.0), forward_lane, backward_lane, ends if hides else (forward_lane, backward_lane)
-
-
-def _beyond(seconds: Num, hidden_by_s: Num | None) -> Num:
-    """What sticks out; all of it where nothing hides it."""
-    return seconds if hidden_by_s is None else larger(seconds - hidden_by_s, 0.0)
-
-
-def layer_pairs(priced: Priced, chunk: Chunk) -> list[tuple[UnitNumbers, BlockNumbers, int]]:
-    """(unit, its block, how often) of a chunk's layers in the order of the forward; those of multi-token prediction are last."""
-    pairs = [(priced.layer_unit(block.kind), priced.layer(block), count) for block, count in chunk.layers]
-    if chunk.last and (count := priced.ledger.model.mtp_layers):
-        pairs.append((priced.mtp_unit, priced.layer(priced.ledger.mtp_layer), count))
-    return pairs
-
-
-def root_of(priced: Priced, chunk: Chunk) -> tuple[bool, bool]:
-    """The root of the chunk's stage; where one rank has both ends of the model, they are one root."""
-    pipeline = priced.ledger.pipeline
-    chunks = pipeline.chunks_of(pipeline.placement[chunk.index])
-    return any(c.first for c in chunks), any(c.last for c in chunks)
 
 
 def busy_parts(priced: Priced, times: list[ChunkTime], index: int) -> Parts:
@@ -283,14 +125,17 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_
         for axis in ("tp_s", "cp_s", "ep_s"):
             exposed = getattr(time.forward, axis) + getattr(time.recompute, axis) + getattr(time.backward, axis)
             setattr(parts, axis, getattr(parts, axis) + passes * exposed)
-        parts.dp_s = parts.dp_s + passes * (time.forward_dp_s + time.backward_dp_s)
+        parts.dp_s = parts.dp_s + passes * (time.forward_dp_all_s + time.backward_dp_all_s)
+        parts.other_s = parts.other_s + passes * (time.forward_wait_s + time.backward_wait_s)
     layout = priced.ledger.layout
     if layout.pp > 1 and layout.schedule in PAIRED_SCHEDULES:
         inward, outward = times
         there, back = pair_counts(layout.schedule, stage.index, layout.pp, priced.ledger.micro_batches)
-        saved_s = there * _paired_saving_s(priced, inward, outward) + back * _paired_saving_s(priced, outward, inward)
-        rest_s = larger(saved_s - parts.ep_s, 0.0)
-        parts.ep_s, parts.dp_s = larger(parts.ep_s - saved_s, 0.0), larger(parts.dp_s - rest_s, 0.0)
+        saved_s = there * paired_saving_s(priced, inward, outward) + back * paired_saving_s(priced, outward, inward)
+        for name in ("ep_s", "dp_s", "other_s"):
+            part = getattr(parts, name)
+            setattr(parts, name, larger(part - saved_s, 0.0))
+            saved_s = larger(saved_s - part, 0.0)
     if not priced.ledger.stack.hides_pipeline:
         received, sent = stage.boundaries()
         parts.pp_s = m * ((received + sent) * transfer_s)
@@ -334,7 +179,7 @@ def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
         last_s = larger(once.last_s, once.before_last_s + once.last_s - once.beside_last_s)
         reduce_s = larger(last_s, reduce_s - (backward_s - once.before_first_s))
     parts.dp_s = parts.dp_s + reduce_s + exposed_gather_s(priced, stage, times, once)
-    parts.other_s = priced.scalars_s
+    parts.other_s = parts.other_s + priced.scalars_s
     return parts
 
 
@@ -345,7 +190,9 @@ def exposed_gather_s(priced: Priced, stage: Stage, times: list[ChunkTime], once:
     for chunk in stage.chunks:
         forward_s = forward_s + times[chunk.index].forward_s
     collect_s = larger(once.collect_s - forward_s, 0.0) if priced.ledger.stack.hides_parameter_gather else once.collect_s
-    return larger(once.keep_s - forward_s, 0.0) + collect_s
+    keep_s = larger(once.keep_s - forward_s, 0.0)
+    hidden_s = once.keep_s - keep_s + once.collect_s - collect_s
+    return keep_s + collect_s + priced.contention * hidden_s
 
 
 @dataclass(slots=True)
@@ -371,7 +218,8 @@ class OncePerStep:
 def once_per_step(priced: Priced, stage: Stage, parts: Parts) -> OncePerStep:
     """What a stage does once per step.
 
-    What nothing can hide goes to ``parts``: sums over tp, of a shared embedding, of copies of stages, of loads; AdamW.
+    What nothing can hide goes to ``parts``: sums over tp, of a shared embedding, of copies of stages, of loads; AdamW; and what hidden
+    reductions take from the compute beside them.
     zero=2 and 3 sum replicated key and value rows in every micro-batch. The backward ends with the embedding where the
     stage has it, else with its first layer; the root of a last stage is there as soon as the head's backward has run.
     """
@@ -386,6 +234,8 @@ def once_per_step(priced: Priced, stage: Stage, parts: Parts) -> OncePerStep:
         parts.ep_s = parts.ep_s + count * unit.loads_s
         parts.dp_s = parts.dp_s + count * (unit.shared_s + unit.mirror_s if mirrored else unit.shared_s)
         parts.optimizer_s = parts.optimizer_s + count * unit.optimizer_s
+    if priced.ledger.stack.hides_data_parallel:
+        parts.dp_s = parts.dp_s + priced.contention * reduce_s
     return OncePerStep(reduce_s, keep_s, collect_s, *_around_reductions(priced, stage))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from meshwright.chunk_time import chunk_times
 from meshwright.estimate import priced
 from meshwright.priced import Priced
 from meshwright.schedule.closed_form import pipeline_span_s
@@ -16,7 +17,7 @@ from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.model import Attention, LayerKind, Model
 from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import Training
-from meshwright.step_time import chunk_times, step_parts
+from meshwright.step_time import step_parts
 from meshwright.timeline import simulate
 from meshwright.timeline.of_plan import plan_costs, plan_schedule, plan_timeline, weight_share
 from sample_inputs import H100_CLUSTER, LLAMA_70B

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
+from meshwright.chunk_time import chunk_times
 from meshwright.estimate import priced
 from meshwright.priced import Priced
 from meshwright.spec.layout import parse_layout
 from meshwright.spec.stack import STACKS
 from meshwright.spec.workload import Training
-from meshwright.step_time import chunk_times
 from meshwright.timeline.layers import layer_overlap
 from meshwright.timeline.sharded import Ends, Layer, backward_pass, chunk_layers, forward_pass
 from sample_inputs import H100_CLUSTER, LLAMA_70B

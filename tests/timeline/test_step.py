@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import meshwright as mw
 from ledger.columns import WORKLOAD, random_column
 from ledger.models import DEEPSEEK_V3, SMALL
+from meshwright.chunk_time import chunk_times
 from meshwright.estimate import estimate, priced
 from meshwright.priced import Priced
 from meshwright.spec.layout import parse_layout
@@ -19,7 +20,7 @@ from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.model import Model
 from meshwright.spec.stack import STACKS, Stack
 from meshwright.spec.workload import Training
-from meshwright.step_time import chunk_times, step_parts
+from meshwright.step_time import step_parts
 from meshwright.timeline.slow import Slow
 from meshwright.timeline.step import simulate_step
 from properties.test_step_time import faster

@@ -1,4 +1,4 @@
-"""``meshwright calibrate``: a cluster file from what was measured on the cluster."""
+"""``meshwright calibrate``: a cluster file from measured collectives, or a stack file from measured runs: the file says which."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 @command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("-o", "--output", metavar="FILE.toml", required=True, type=click.Path(path_type=Path), help="Write the cluster here.")
+@click.option("-o", "--output", metavar="FILE.toml", required=True, type=click.Path(path_type=Path), help="Write it here.")
 @click.option("--cluster", metavar="C", help="What was measured: a catalog name or a TOML file.  [default: told by the device's name]")
 @click.option("--op", type=OneOf("OP", OPS), help="The collective, for output that does not name it.")
 @click.option("--ranks", type=Count(), help="Ranks, for output that does not list them.")
 def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: str | None, ranks: int | None, as_json: bool) -> None:
-    """Fit the network of a cluster to measured collectives.
+    """Fit the network of a cluster to measured collectives, or a stack to measured runs.
 
-    FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of
-    `bench-collectives`. What is written can be used as --cluster.
+    FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of `bench-collectives`:
+    what is written can be used as --cluster. Or it is one RUNS.csv, as for `validate`: what is written can be used as --stack.
     """
+    if len(files) == 1 and files[0].suffix.lower() == ".csv":
+        _calibrate_stack(files[0], output, as_json)
+        return
     from meshwright.calibrate.measurement import fit_files
     from meshwright.render.calibrate import calibrated_text
     from meshwright.spec.files import write_text
@@ -32,3 +35,14 @@ def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: st
     write_text(output, found.text)
     click.echo(f"wrote {output}", err=True)
     emit(as_json, {"cluster": str(output), **found.as_json()}, lambda: calibrated_text(found))
+
+
+def _calibrate_stack(file: Path, output: Path, as_json: bool) -> None:
+    from meshwright.calibrate.runs import fit_runs
+    from meshwright.render.calibrate import calibrated_stack_text
+    from meshwright.spec.files import write_text
+
+    found = fit_runs(file, output.stem)
+    write_text(output, found.text)
+    click.echo(f"wrote {output}", err=True)
+    emit(as_json, {"stack": str(output), **found.as_json()}, lambda: calibrated_stack_text(found))

@@ -174,6 +174,13 @@ class OneOf(click.ParamType[str | None]):
         return None
 
 
+class StackName(OneOf):
+    """The name of a stack, or a TOML file that ``calibrate`` has written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
+        return str(value) if str(value).lower().endswith(".toml") else super().convert(value, param, ctx)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanArguments:
     """What the user said of a job, as it was said: names are not looked up and layouts not parsed yet.
@@ -242,5 +249,7 @@ def _job_options(subject: str, layouts: str) -> list[Callable[[Any], Any]]:
         click.option("--batch", type=Count(), help="Sequences per optimizer step of the whole job."),
         click.option("--precision", type=OneOf("RECIPE", tuple(PRECISIONS), DTYPE_WORDS), help=f"Dtypes: {', '.join(PRECISIONS)}."),
         click.option("--memory-fraction", type=Fraction(), help="Part of the memory to fill.  [default: what the plan says, or 0.92]"),
-        click.option("--stack", type=OneOf("STACK", STACK_NAMES), help=f"As this runs it: {', '.join(STACK_NAMES)}."),
+        click.option(
+            "--stack", type=StackName("STACK", STACK_NAMES), help=f"As this runs it: {', '.join(STACK_NAMES)}, or calibrate's file."
+        ),
     ]

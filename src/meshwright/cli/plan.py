@@ -58,7 +58,7 @@ def _save(answer: PlanAnswer, resolved: Job, path: Path) -> None:
 
     assert resolved.cluster is not None and resolved.workload is not None
     layout = answer.plans[0].estimate.layout
-    stack = resolved.stack.name if resolved.stated_stack else ""
+    stack = resolved.stack.said if resolved.stated_stack else ""
     saved = Plan(
         model=resolved.model, cluster=resolved.cluster, workload=resolved.workload, layout=layout, stack=stack,
         memory_fraction=resolved.memory_fraction,

@@ -28,6 +28,7 @@ class Row:
         ranks: size of its group. payload_bytes: DESIGN section 4.1.
         flops: of this rank, averaged over cp ranks where causal attention is uneven.
         imbalance: flops of the busiest rank / flops, which is what the others wait for.
+        seq, head_dim: of attention, keys per call and channels of a head.
         read_bytes, write_bytes: memory traffic. shape: (batch, m, n, k) of a matrix product.
         saved_bytes: what the forward row leaves in memory for the backward.
         times: calls per micro-batch (or per step, in step rows); explain multiplies by layers and micro-batches.
@@ -49,6 +50,7 @@ class Row:
     write_bytes: Num = 0
     shape: tuple[Num, Num, Num, Num] | None = None
     seq: Num = 0
+    head_dim: int = 128
     saved_bytes: Num = 0
     times: Num = 1
     hidden_by: str = ""
@@ -64,6 +66,6 @@ class Row:
         """The same operation in a recomputed forward, which leaves nothing that was not counted already."""
         return Row(
             "recompute", self.name, self.kind, self.before, self.after, self.op, self.axis, self.ranks, self.payload_bytes,
-            self.flops, self.imbalance, self.read_bytes, self.write_bytes, self.shape, self.seq, 0, self.times,
+            self.flops, self.imbalance, self.read_bytes, self.write_bytes, self.shape, self.seq, self.head_dim, 0, self.times,
             self.hidden_by, self.why,
         )  # fmt: skip

@@ -80,12 +80,12 @@ class Writer:
 
     def attention(
         self, phase: Phase, name: str, before: Sharded, after: Sharded, flops: Num, imbalance: Num, seq: Num, read_bytes: Num,
-        write_bytes: Num, saves: Saves = (), why: str = "",
+        write_bytes: Num, head_dim: int = 128, saves: Saves = (), why: str = "",
     ) -> None:  # fmt: skip
-        """The attention core; ``seq`` tokens of keys per call."""
+        """The attention core; ``seq`` tokens of keys per call, heads of ``head_dim`` channels."""
         self.rows.append(Row(
             phase, name, "attention", before, after, flops=flops, imbalance=imbalance, seq=seq, read_bytes=read_bytes,
-            write_bytes=write_bytes, saved_bytes=self._kept(saves), why=why,
+            write_bytes=write_bytes, head_dim=head_dim, saved_bytes=self._kept(saves), why=why,
         ))  # fmt: skip
 
     def move(self, phase: Phase, name: str, held: Sharded, wanted: Sharded, ranks: Num, hidden_by: str = "", why: str = "") -> None:

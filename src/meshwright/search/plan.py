@@ -27,7 +27,7 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules import check
 from meshwright.spec.rules.rule import LayoutWarning
-from meshwright.spec.stack import DEFAULT_STACK, STACKS
+from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
 from meshwright.spec.workload import Training
 
 NEAR_TIE = 0.01
@@ -134,7 +134,7 @@ class PlanAnswer:
 
 
 def plan(
-    model: Model, cluster: Cluster, workload: Training, gpus: int, stack: str | None = None,
+    model: Model, cluster: Cluster, workload: Training, gpus: int, stack: Stack | None = None,
     memory_fraction: float = MEMORY_FRACTION, constraints: Iterable[str] = (), top: int = 5, tokens: int | None = None,
     vocab_pad: int = 1, progress: Progress | None = None,
 ) -> PlanAnswer:  # fmt: skip
@@ -153,7 +153,7 @@ def plan(
     started = time.perf_counter()
     constraints = tuple(constraints)
     wanted = _wanted(model, parse_constraints(constraints), stack)
-    question = Question(Space(model, workload, gpus, vocab_pad), cluster, STACKS[stack or DEFAULT_STACK], memory_fraction, wanted)
+    question = Question(Space(model, workload, gpus, vocab_pad), cluster, stack or STACKS[DEFAULT_STACK], memory_fraction, wanted)
     found = evaluate_all(question, progress)
     if not found.enumerated:
         raise _nothing_legal(question)
@@ -200,8 +200,8 @@ def _ranking(question: Question, found: Found, constraints: str) -> Ranking:
     return ranking if segments and ranking.best() is not None else everything
 
 
-def _wanted(model: Model, constraint: Condition, stack: str | None) -> Condition:
-    framework = stack if stack in FRAMEWORKS else None
+def _wanted(model: Model, constraint: Condition, stack: Stack | None) -> Condition:
+    framework = stack.framework if stack and stack.framework in FRAMEWORKS else None
     if framework is None:
         return constraint
     return lambda column: constraint(column) & expressible(framework, column, model)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ class Device:
         memory_bytes: what the device has; hbm_bandwidth_bytes_per_s: its peak rate.
         peak_flops_per_s: dense peak by dtype as (dtype, flops/s) pairs: "bf16", "float16", "fp8", "float32", ...
         reserved_bytes: CUDA context and communication buffers, never available to the allocator.
+        power_w: board power limit; None where it is not known.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Device:
     reserved_bytes: int
     vendor: str = "nvidia"
     generation: str = ""
+    power_w: float | None = None
     source: str = ""
 
     def peak(self, dtype: str) -> float | None:

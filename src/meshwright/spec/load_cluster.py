@@ -110,6 +110,7 @@ def read_device(table: Table) -> Device | None:
     reserved_bytes = table.byte_count("reserved_bytes", low=0)
     if table.sound("memory_bytes", "reserved_bytes") and reserved_bytes >= memory_bytes:
         table.note("reserved_bytes", f"less than memory_bytes = {memory_bytes}", problem="leaves no memory")
+    power_w = table.number("power_w", None, low=1.0, high=1e5, unit="watts of one board")
     peaks = _peaks_of(table)
     source = _source_of(table)
     table.refuse_unread({"memory": "did you mean `memory_bytes`?", "peak_flops": "did you mean `[peak_flops_per_s]`?"})
@@ -117,7 +118,7 @@ def read_device(table: Table) -> Device | None:
         return None
     return Device(
         name=name, memory_bytes=memory_bytes, hbm_bandwidth_bytes_per_s=hbm_bandwidth, peak_flops_per_s=peaks,
-        reserved_bytes=reserved_bytes, vendor=vendor, generation=generation, source=source,
+        reserved_bytes=reserved_bytes, vendor=vendor, generation=generation, power_w=power_w, source=source,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from meshwright.spec.files import read_toml, write_text
 from meshwright.spec.layer_runs import print_layers, read_layers
 from meshwright.spec.layout import Layout, parse_layout
 from meshwright.spec.load_cluster import read_cluster
+from meshwright.spec.load_stack import is_stack_file
 from meshwright.spec.model import LayerKind, Model
 from meshwright.spec.model_rules import note_broken_rules
 from meshwright.spec.plain_data import from_table, to_table
@@ -45,7 +46,7 @@ class Plan:
     """One layout of one model on one cluster, for one workload.
 
     Attributes:
-        stack: the name of the stack that the plan is for (spec/stack.py), "" for none in particular.
+        stack: the name of the stack that the plan is for (spec/stack.py) or the file of a calibrated one, "" for none in particular.
         memory_fraction: part of the device's memory that may be filled.
         versions: (name, version) of what made the plan.
     """
@@ -90,7 +91,7 @@ def read_plan(values: Mapping[str, Any], file: str) -> Plan:
         table = Table(values, mistakes)
         _check_format(table)
         _check_hash(table)
-        stack = table.choice("stack", STACKS, "")
+        stack = _read_stack(table)
         memory_fraction = table.number("memory_fraction", above=0.0, high=1.0)
         versions = _read_versions(table)
         workload = _read_workload(table)
@@ -105,6 +106,14 @@ def read_plan(values: Mapping[str, Any], file: str) -> Plan:
         model=model, cluster=cluster, workload=workload, layout=layout, stack=stack,
         memory_fraction=memory_fraction, versions=versions,
     )  # fmt: skip
+
+
+def _read_stack(table: Table) -> str:
+    """A stack's name, or the file of a calibrated one, which is read when it is used."""
+    said = table.values.get("stack")
+    if isinstance(said, str) and is_stack_file(said):
+        return table.text("stack")
+    return table.choice("stack", STACKS, "")
 
 
 def _plan_table(plan: Plan) -> dict[str, Any]:

@@ -41,6 +41,7 @@ PRECISIONS: dict[str, Precision] = {
         _recipe("bf16-fp32grad", "bf16", "bf16", "bf16", "bf16", "float32", 12),
         _recipe("fp16", "float16", "float16", "float16", "float16", "float16", 12),
         _recipe("fsdp", "bf16", "bf16", "float32", "bf16", "float32", 8),
+        _recipe("fsdp-fp8", "fp8", "bf16", "float32", "bf16", "float32", 8),
         _recipe("fp8", "fp8", "bf16", "bf16", "bf16", "bf16", 12),
         _recipe("float32", "float32", "float32", "float32", "float32", "float32", 8),
         _recipe("float64", "float64", "float64", "float64", "float64", "float64", 16),

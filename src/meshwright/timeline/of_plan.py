@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshwright.chunk_time import chunk_times, paired_savings_s
 from meshwright.schedule import PassTimes, build
-from meshwright.step_time import chunk_times, paired_savings_s
 from meshwright.timeline.costs import Costs, uniform_costs
 from meshwright.timeline.events import Timeline
 from meshwright.timeline.simulate import simulate

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from meshwright.chunk_time import layer_pairs
 from meshwright.schedule.actions import Kind
-from meshwright.step_time import layer_pairs
 
 if TYPE_CHECKING:
     from meshwright.ledger.stages import Chunk

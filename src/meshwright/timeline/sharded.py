@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from meshwright.chunk_time import layer_pairs, root_of
 from meshwright.ledger.pipelined_order import gathers_root_again
-from meshwright.step_time import layer_pairs, root_of
 
 if TYPE_CHECKING:
     from meshwright.ledger.stages import Chunk

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meshwright.step_time import PART_NAMES, ChunkTime, OncePerStep, Parts, busy_parts, chunk_times, exposed_gather_s, once_per_step
+from meshwright.chunk_time import ChunkTime, chunk_times
+from meshwright.step_time import PART_NAMES, OncePerStep, Parts, busy_parts, exposed_gather_s, once_per_step
 from meshwright.timeline.critical_path import Link, critical_path
 from meshwright.timeline.of_plan import plan_costs, plan_schedule
 from meshwright.timeline.reduction import Reduction, reductions

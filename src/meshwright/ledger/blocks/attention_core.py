@@ -151,8 +151,8 @@ def _core_row(w: Writer, phase: Phase, window: int | None) -> None:
         traffic = elements * SCORE_TRAFFIC_BYTES
         read, write = read + traffic, write + traffic
     saves = _core_saves(s, elements, output) if phase == "forward" else ()
-    w.attention(phase, names.CORE, q, out, 2.0 * elements * width, imbalance(s, window), s.seq_local * s.layout.ulysses, read, write, saves,
-                why="each rank attends with its own heads over the keys that its queries may see")  # fmt: skip
+    w.attention(phase, names.CORE, q, out, 2.0 * elements * width, imbalance(s, window), s.seq_local * s.layout.ulysses, read, write, H,
+                saves, why="each rank attends with its own heads over the keys that its queries may see")  # fmt: skip
 
 
 def _core_saves(s: Sizes, elements: Num, output: Num) -> Saves:

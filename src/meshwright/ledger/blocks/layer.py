@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshwright.arithmetic import Num
 from meshwright.ledger.blocks import attention, attention_core, embedding, head, mlp, moe, mtp
@@ -34,17 +34,19 @@ class Block:
 
     Attributes:
         sublayers: in the order of the forward; a block that is no decoder layer has one.
-        core_again: rows that selective recomputation repeats, which are written for it. repeats: all sublayers run again.
+        again: rows that selective recomputation repeats, which are written for it. repeats: all sublayers run again.
         saved_bytes: kept from its forward to its backward. working_bytes: what is there beside that while its backward
-            runs (the saved tensors that recomputation brings back).
+            runs (the saved tensors that recomputation brings back). least: what bounds it from below, the launches of a
+            "dense" or a "moe" layer; None for what is no layer.
     """
 
     name: str
     sublayers: tuple[Sublayer, ...]
-    core_again: list[Row]
+    again: list[Row]
     repeats: bool
     saved_bytes: Num
     working_bytes: Num
+    least: str | None = None
 
     @property
     def forward(self) -> list[Row]:
@@ -52,7 +54,7 @@ class Block:
 
     @property
     def recompute(self) -> list[Row]:
-        return [row.again() for part in self.sublayers for row in part.again] if self.repeats else self.core_again
+        return [row.again() for part in self.sublayers for row in part.again] if self.repeats else self.again
 
     @property
     def backward(self) -> list[Row]:
@@ -86,13 +88,34 @@ def layer_block(s: Sizes, block: LayerBlock, attends: Sublayer, feeds: Sublayer)
     """One decoder layer of two sublayers under its recompute policy (DESIGN section 4, ``recompute``)."""
     everything = attends.saved_bytes + feeds.saved_bytes
     kept: Num = everything
-    core = Writer(s)
-    if block.recompute == "selective":
+    again: list[Row] = []
+    if block.recompute == "selective" and s.stack.selective_operators:
+        kept, again = _operators_again(s, [*attends.forward, *feeds.forward])
+    elif block.recompute == "selective":
         kept = everything - attends.core_bytes
+        core = Writer(s)
         attention_core.recompute(core, block.kind.window)
+        again = core.rows
     elif block.recompute == "full":
         kept = s.stream_tokens * s.model.hidden_size * s.act_bytes
-    return Block(block.kind.label, (attends, feeds), core.rows, block.recompute == "full", kept, everything - kept)
+    least = "moe" if block.kind.moe else "dense"
+    return Block(block.kind.label, (attends, feeds), again, block.recompute == "full", kept, everything - kept, least)
+
+
+def _operators_again(s: Sizes, rows: list[Row]) -> tuple[Num, list[Row]]:
+    """(bytes kept, rows that run again) where every second product's output is kept, attention's and the scatters' too, and all else
+    runs again. Products are counted at one half each."""
+    kept: Num = s.stream_tokens * s.model.hidden_size * s.act_bytes
+    again: list[Row] = []
+    for row in rows:
+        if row.kind == "attention":
+            kept = kept + row.saved_bytes + row.write_bytes
+        elif row.kind in ("matmul", "grouped_matmul"):
+            kept = kept + row.write_bytes / 2
+            again.append(replace(row.again(), flops=row.flops / 2, read_bytes=row.read_bytes / 2, write_bytes=row.write_bytes / 2))
+        elif row.op is None or row.op == "all_gather":
+            again.append(row.again())
+    return kept, again
 
 
 def _needed_again(rows: list[Row], whole: bool) -> list[Row]:

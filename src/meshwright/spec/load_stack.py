@@ -1,0 +1,62 @@
+"""A stack by its name, or out of a file that ``meshwright calibrate`` has written: a named one with constants fitted to a user's runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from meshwright.errors import InputError, Mistake, Mistakes, did_you_mean
+from meshwright.spec.efficiency import NAMES, Efficiency
+from meshwright.spec.files import read_toml
+from meshwright.spec.stack import STACKS, Stack
+from meshwright.spec.tables import Table
+from meshwright.spec.toml_writer import toml_text
+
+HEADER = "# Written by `meshwright calibrate`: constants of the time model, fitted to measured runs. For --stack.\n\n"
+
+LARGEST_CONSTANT = 1e6
+LARGEST_LEVEL = 10.0
+LARGEST_SPREAD = 1.0
+
+
+def is_stack_file(text: str) -> bool:
+    """Whether ``--stack`` names a file."""
+    return text.lower().endswith(".toml")
+
+
+def resolve_stack(text: str, key: str = "--stack", file: str = "command line") -> Stack:
+    """A name of STACKS, or a TOML file. Raises InputError: no such name, or what is wrong with the file."""
+    if is_stack_file(text):
+        return load_stack(Path(text))
+    if text not in STACKS:
+        raise InputError([Mistake(file, key, text, f"{', '.join(STACKS)}, or a TOML file", did_you_mean(text, STACKS))])
+    return STACKS[text]
+
+
+def load_stack(path: Path) -> Stack:
+    """The stack of a file. Raises InputError with every mistake in it."""
+    with Mistakes.of(str(path)) as mistakes:
+        table = Table(read_toml(path), mistakes)
+        base = table.choice("base", STACKS)
+        level = table.number("level", above=0.0, high=LARGEST_LEVEL)
+        spread = table.number("spread", above=0.0, high=LARGEST_SPREAD)
+        source = table.text("source", "")
+        inner = table.table("efficiency")
+        values = {name: inner.number(name, above=0.0, high=LARGEST_CONSTANT) for name in NAMES} if inner is not None else {}
+        if inner is not None:
+            inner.refuse_unread()
+        table.refuse_unread()
+    return replace(
+        STACKS[base], name=path.stem, base=base, file=str(path), level=level, spread=spread, efficiency=Efficiency(**values),
+        source=source or STACKS[base].source,
+    )  # fmt: skip
+
+
+def stack_text(stack: Stack) -> str:
+    """The file of a calibrated stack."""
+    assert stack.efficiency is not None and stack.spread is not None
+    values = {
+        "base": stack.framework, "level": stack.level, "spread": stack.spread, "source": stack.source,
+        "efficiency": {name: float(f"{value:.6g}") for name, value in asdict(stack.efficiency).items()},
+    }  # fmt: skip
+    return HEADER + toml_text(values)

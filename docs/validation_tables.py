@@ -78,10 +78,11 @@ def groups(name: str) -> None:
 def order() -> None:
     """Pairs, choices, and what fits."""
     found, fits, calibrated = FIGURES["ranking"], FIGURES["fits"], FIGURES["calibrated"]
+    regret, alike = _percent(found["regret"]), found["correlation"]
     cog.outl(
         f"\nOf {found['pairs']:,} pairs of one source that differ by more than 3 %, {_percent(found['ordered'])} % are ordered rightly."
         f" Where a source\nhas several layouts of one model on one cluster ({found['choices']} times), ours takes"
-        f" {_percent(found['regret'])} % longer than the best measured one\non average, and the mean rank correlation is {found['correlation']:.2f}."
+        f" {regret} % longer than the best measured one\non average, and the mean rank correlation is {alike:.2f}."
         f" Of {fits['ran']} runs whose recomputation is stated,\n{fits['predicted_to_run']} are predicted to fit."
         f" After three runs the 90 % range of a dense step is ±{_percent(calibrated['dense']['half_width'])} % wide,"
         f" before it ±{_percent(calibrated['dense_before']['half_width'])} %.\n"

@@ -96,6 +96,7 @@ class Kernels:
 
     def __init__(self, device: Device, stack: Stack, dtype: str) -> None:
         own = self._own = efficiency(stack)
+        self._level = stack.level
         self._fp8 = dtype == "fp8"
         self._flash = stack.attention_kernel != "none"
         self._moved_s_per_byte = 1.0 / (device.hbm_bandwidth_bytes_per_s * own.memory)
@@ -112,6 +113,9 @@ class Kernels:
 
     def seconds(self, row: Row) -> Num:
         """One call of a compute row."""
+        return self._seconds(row) if self._level == 1.0 else self._seconds(row) * self._level
+
+    def _seconds(self, row: Row) -> Num:
         own = self._own
         moved = (row.read_bytes + row.write_bytes) * self._moved_s_per_byte
         if row.kind == "memory":

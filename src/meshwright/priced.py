@@ -224,10 +224,6 @@ class Priced:
 
     def row_s(self, row: Row) -> Num:
         """Seconds of one call of a row, exposed or not."""
-        seconds, level = self._row_s(row), self.ledger.stack.level
-        return seconds if level == 1.0 else seconds * level
-
-    def _row_s(self, row: Row) -> Num:
         if row.op is not None:
             assert row.axis is not None
             if self.ledger.stack.fused_dispatch and _is_dispatch(row):
@@ -249,12 +245,12 @@ class Priced:
     def _slowdown(self, axis: str) -> Num:
         """What a collective of a training step takes over nccl-tests of the same size, which have the machine for themselves."""
         if axis not in self._slowdowns:
-            part, own = PART_OF_AXIS.get(axis), self._efficiency
+            part, own, level = PART_OF_AXIS.get(axis), self._efficiency, self.ledger.stack.level
             if part is None:
                 group = self.fabric.group(axis)
-                self._slowdowns[axis] = where(group.ranks > group.members[0], own.dp_across, own.dp_inside)
+                self._slowdowns[axis] = where(group.ranks > group.members[0], own.dp_across * level, own.dp_inside * level)
             else:
-                self._slowdowns[axis] = getattr(own, part)
+                self._slowdowns[axis] = getattr(own, part) * level
         return self._slowdowns[axis]
 
     def price_block(self, block: Block) -> BlockNumbers:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from meshwright.diagnose.calls import RankCalls
 from meshwright.diagnose.evidence import Evidence, Hit
 from meshwright.diagnose.job import JobCalls, job_of
-from meshwright.diagnose.suspects import left_out, settled
+from meshwright.diagnose.suspects import calls_in, left_out, settled
 from meshwright.recording.crosscheck import Cause, Divergence, cross_check, out_of_step
 from meshwright.recording.events import Event, Group, Header
 from meshwright.recording.read import Recording
@@ -89,15 +89,20 @@ def _side_by_side(record: RankCalls, job: JobCalls) -> Recording:
     """The rank's calls as a recording; of each group from the first number that all its ranks still have."""
     kept: list[Event] = []
     for (group, kind), calls in record.by_place.items():
-        if record.from_start:
+        if record.kind == "recording":
             kept += [call.event for call in calls]
         elif kind == "p2p":
-            kept += [call.event for call in calls if call.done is False]
+            kept += [call.event for call in calls if record.from_start or call.done is False]
         else:
             first = _first_shared(group, job)
-            kept += [call.event for call in calls if (call.event.seq or 0) >= first]
+            kept += [_without_rows(call.event) for call in calls if (call.event.seq or 0) >= first]
     header = Header(world_size=job.world_size, rank=record.rank, groups=tuple(_member_groups(record, job)))
     return Recording(header=header, events=tuple(sorted(kept, key=lambda event: event.index)), path=record.source)
+
+
+def _without_rows(event: Event) -> Event:
+    """Dumps do not tell the splits of an all_to_all, so its rows may differ between ranks."""
+    return replace(event, shape=event.shape[1:]) if event.op == "all_to_all" else event
 
 
 def _member_groups(record: RankCalls, job: JobCalls) -> Iterator[Group]:
@@ -138,7 +143,7 @@ def _only_sites(found: Divergence, recordings: Iterable[Recording]) -> bool:
 
 
 def _calls_of(group: str, recordings: Iterable[Recording]) -> dict[int, list[Event]]:
-    calls = {r.rank: [e for e in r.events if e.kind == "collective" and e.group == group] for r in recordings}
+    calls = {recording.rank: calls_in(recording, group) for recording in recordings}
     return {rank: events for rank, events in calls.items() if events}
 
 
@@ -146,9 +151,9 @@ def _judged(found: Divergence, recordings: Sequence[Recording]) -> Disagreement:
     if next(iter(found.events.values())).kind == "p2p" or found.cause == "splits":
         return Disagreement(found=found, cause=found.cause, ranks=found.ranks, certain=set(found.ranks) != set(found.events))
     tied = set(found.ranks) == set(found.events) and len(found.events) > 1
-    ranks, reason = settled(found, recordings) if tied else (found.ranks, "")
+    ranks, reason, strong = settled(found, recordings) if tied else (found.ranks, "", True)
     cause: Cause = found.cause
     if cause != "order" and (reason or not tied):
         calls = _calls_of(found.group, recordings)
         cause = out_of_step(calls, found.seq, ranks) or ("missing" if left_out(found, ranks, recordings) else cause)
-    return Disagreement(found=found, cause=cause, ranks=ranks, certain=bool(reason) or not tied, reason=reason)
+    return Disagreement(found=found, cause=cause, ranks=ranks, certain=strong, reason=reason)

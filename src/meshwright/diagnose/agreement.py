@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from meshwright.diagnose.calls import RankCalls
+from meshwright.diagnose.calls import Call, RankCalls
 from meshwright.diagnose.evidence import Evidence, Hit
 from meshwright.diagnose.job import JobCalls, job_of
 from meshwright.diagnose.suspects import calls_in, left_out, settled
@@ -45,7 +45,7 @@ def disagreements(evidence: Evidence) -> tuple[Disagreement, ...]:
         # Ranks may well call from different lines: what else differs in these groups is found without them.
         found = [each for each in found if each.group not in blind]
         found += [each for each in cross_check([_without_sites(recording, blind) for recording in recordings]) if each.group in blind]
-    kept = [each for each in found if _is_fault(each)]
+    kept = [each for each in found if _is_fault(each)] + list(_uneven_totals(evidence.derived(job_of)))
     return tuple(sorted((_judged(each, recordings) for each in kept), key=lambda each: _when(each.found)))
 
 
@@ -127,6 +127,23 @@ def _without_sites(recording: Recording, groups: set[str]) -> Recording:
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------
+
+
+def _uneven_totals(job: JobCalls) -> Iterator[Divergence]:
+    """The first all_to_all of dumps in which more is sent than received in all, or less: all that sizes without splits tell."""
+    met: dict[tuple[str, int], dict[int, Call]] = {}
+    for rank, record in job.ranks.items():
+        for call in record.calls:
+            if call.event.op == "all_to_all" and call.sent_elements is not None and call.event.seq is not None:
+                met.setdefault((call.event.group, call.event.seq), {})[rank] = call
+    for (name, seq), calls in sorted(met.items()):
+        group = job.groups.get(name)
+        sent, received = (sum(getattr(call, side) or 0 for call in calls.values()) for side in ("sent_elements", "received_elements"))
+        if group is not None and len(calls) == len(group.ranks) and sent != received:
+            events = {rank: call.event for rank, call in calls.items()}
+            message = f"{name}, all_to_all {seq}: its ranks send {sent:,} elements and expect {received:,}"
+            yield Divergence(group=name, axis=group.axis, seq=seq, cause="splits", ranks=group.ranks, events=events, message=message)
+            return
 
 
 def _is_fault(found: Divergence) -> bool:

@@ -55,7 +55,8 @@ class RankCalls:
         sees_p2p: whether the source would show sends and receives (gloo's dumps do not).
         tells_done: whether ``done`` can be relied on (gloo's dumps mark what has timed out like what is done).
         torn: whether the file ends in the middle of a line.
-        remarks: what else the file says of the rank, in sentences.
+        remarks: what else the file says of the rank, in sentences. nccl_warnings: NCCL's own, in its words.
+        watchdog_stuck: whether the heartbeat monitor says that torch's watchdog thread does not run.
     """
 
     rank: int
@@ -71,6 +72,8 @@ class RankCalls:
     tells_done: bool = True
     torn: bool = False
     remarks: tuple[str, ...] = ()
+    nccl_warnings: tuple[str, ...] = ()
+    watchdog_stuck: bool = False
 
     @cached_property
     def by_place(self) -> dict[tuple[str, str], tuple[Call, ...]]:

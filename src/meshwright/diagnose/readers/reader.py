@@ -30,33 +30,39 @@ class Reader:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """pieces: of evidence. notes: a line for each file that was left out. read: how many files of which kind."""
+    """pieces: of evidence. problems: (file, what is wrong with it) of each that was left out. read: how many files of which kind."""
 
     pieces: tuple[object, ...]
-    notes: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
     read: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line for each file that was left out."""
+        return tuple(f"{name}: {problem}" for name, problem in self.problems)
 
 
 def gather(paths: Sequence[Path], readers: Sequence[Reader]) -> Gathered:
     """Read everything below ``paths``. What is torn, empty, foreign or hostile becomes a note."""
     pieces: list[object] = []
-    notes: list[str] = []
+    problems: list[tuple[str, str]] = []
     counts: Counter[tuple[str, str]] = Counter()
     for source in sources(paths):
         if isinstance(source, tuple):
-            notes.append(f"{source[0]}: {source[1]}")
+            problems.append(source)
             continue
         try:
             reader = _reader_of(source, readers)
             pieces.extend(reader.read(source))
         except Unreadable as problem:
-            notes.append(f"{source.name}: {problem}")
+            problems.append((source.name, str(problem)))
         except DAMAGE as error:
-            notes.append(f"{source.name}: is damaged ({type(error).__name__})")
+            problems.append((source.name, f"is damaged ({type(error).__name__})"))
         else:
             counts[reader.kind] += 1
     read = tuple(f"{count:,} {one if count == 1 else several}" for (one, several), count in counts.items())
-    return Gathered(pieces=tuple(pieces), notes=tuple(map(_one_line, notes)), read=read)
+    told = tuple((_one_line(name), _one_line(problem)) for name, problem in problems)
+    return Gathered(pieces=tuple(pieces), problems=told, read=read)
 
 
 def _reader_of(source: Source, readers: Sequence[Reader]) -> Reader:

@@ -48,7 +48,8 @@ def write_tp_dp_job(folder: Path, tp: int, dp: int, calls: int, culprit: int, mi
     for rank in range(world):
         if rank in missing:
             continue
-        mine, data = ("1", "TENSOR_MODEL_PARALLEL_GROUP"), ("2", "DATA_PARALLEL_GROUP")
+        # torch numbers the groups of a job, and all ranks call one by one number.
+        mine, data = (str(1 + rank // tp), "TENSOR_MODEL_PARALLEL_GROUP"), (str(1 + dp + rank % tp), "DATA_PARALLEL_GROUP")
         first = rank // tp * tp
         groups = {WORLD: range(world), mine: range(first, first + tp), data: range(rank % tp, world, tp)}
         held = culprit // tp == rank // tp
@@ -56,5 +57,5 @@ def write_tp_dp_job(folder: Path, tp: int, dp: int, calls: int, culprit: int, mi
         entries = [entry(mine, "all_reduce", number, number, done=number < calls or not held) for number in range(1, reached + 1)]
         if not held:
             entries.append(entry(data, "all_reduce", 1, calls + 1))
-        status = {"0": (0, 0), "1": (reached, reached - (held and rank != culprit)), "2": (int(not held), 0)}
+        status = {"0": (0, 0), mine[0]: (reached, reached - (held and rank != culprit)), data[0]: (int(not held), 0)}
         (folder / f"dump_{rank}").write_bytes(pickle.dumps(dump(groups, entries, status), protocol=2))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +46,23 @@ class Gathered:
 
 def gather(paths: Sequence[Path], readers: Sequence[Reader]) -> Gathered:
     """Read everything below ``paths``. What is torn, empty, foreign or hostile becomes a note."""
+    with _without_collector():
+        return _gather(paths, readers)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Millions of small objects are made and all are kept: Python's cycle collector would walk them again and again."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+def _gather(paths: Sequence[Path], readers: Sequence[Reader]) -> Gathered:
     pieces: list[object] = []
     problems: list[tuple[str, str]] = []
     counts: Counter[tuple[str, str]] = Counter()

@@ -16,12 +16,16 @@ from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.judge import judge
 from meshwright.prove.program import ProofProgram
 from meshwright.recording.read import Recording, read_recordings
+from pipeline_cases import read_pipelines
 from planted_faults import FAULTS, plant
 from proof_cases import random_cases, read_matrix
 from proofs import proved
 from synthetic_recordings import expected_of, ledger_of, recorded
 
-PROOFS = random.Random(7).sample([case for case in read_matrix() if case.layout.world_size > 1], 8)
+PROOFS = [
+    *random.Random(7).sample([case for case in read_matrix() if case.layout.world_size > 1], 6),
+    *random.Random(7).sample(read_pipelines(), 4),
+]
 SYNTHETIC = 50
 
 

@@ -96,7 +96,8 @@ def _side_by_side(record: RankCalls, job: JobCalls) -> Recording:
         else:
             first = _first_shared(group, job)
             kept += [_without_rows(call.event) for call in calls if (call.event.seq or 0) >= first]
-    header = Header(world_size=job.world_size, rank=record.rank, groups=tuple(_member_groups(record, job)))
+    groups = tuple(_member_groups(record, job))
+    header = Header(world_size=job.world_size, rank=record.rank, groups=groups, coordinates=dict(record.coordinates))
     return Recording(header=header, events=tuple(sorted(kept, key=lambda event: event.index)), path=record.source)
 
 

@@ -48,6 +48,7 @@ class RankCalls:
         source: name of the file. kind: "recording", "dump" or "log".
         job: tells jobs apart, "" where the source does not.
         world_size: 0 where the source does not tell.
+        coordinates: the rank's place on each mesh axis, where the source tells it.
         groups: that the rank is in, by name. A group that the source gives no members is left out.
         calls: in order; of a dump the last ones, perhaps only those not completed.
         status: by group.
@@ -64,6 +65,7 @@ class RankCalls:
     kind: str
     job: str = ""
     world_size: int = 0
+    coordinates: Mapping[str, int] = field(default_factory=dict)
     groups: Mapping[str, Group] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     status: Mapping[str, Status] = field(default_factory=dict)
@@ -101,7 +103,8 @@ def of_recording(recording: Recording) -> RankCalls:
     )
     return RankCalls(
         rank=header.rank, source=recording.path, kind="recording", job=header.plan_hash, world_size=header.world_size,
-        groups={group.name: group for group in header.groups}, calls=calls, from_start=True, torn=bool(recording.bad_lines),
+        coordinates=header.coordinates, groups={group.name: group for group in header.groups}, calls=calls,
+        from_start=True, torn=bool(recording.bad_lines),
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def _polls(found: Divergence, recordings: Sequence[Recording], differing: Sequen
     yield consistent(lists), "rank {} did in this step what it does in its other steps", True
     for length in range(LONGEST_CONTEXT, 0, -1):
         votes = _other_times(found, lists, differing, length)
-        yield votes, "rank {} did what the group does after the same calls at other times", length > 1
+        yield votes, "rank {} did what the group does after the same calls at other times", False
     if not {ASPECTS[-2], ASPECTS[-1]} & set(differing):  # how often a place of the program is met says nothing of where it belongs
         yield _other_times(found, lists, ASPECTS, 0), "rank {} made the call as the group makes it at other times", False
 
@@ -92,15 +92,29 @@ def consistent(lists: Mapping[int, Sequence[Event]]) -> Votes:
 
 
 def _siblings(found: Divergence, recordings: Sequence[Recording], differing: Sequence[Aspect]) -> Votes:
-    """Votes for each rank of the divergence by the ranks of the axis' other groups of the same size."""
-    mine = next((group for recording in recordings for group in recording.header.groups if group.name == found.group), None)
-    number = next((event.seq for event in found.events.values()), None)
+    """Votes for each rank of the divergence by the ranks of the axis' other groups of the same size.
+
+    Only by those of the same pipeline stage that had done the same until then: another stage does other things.
+    """
+    group = next((group for recording in recordings for group in recording.header.groups if group.name == found.group), None)
+    mine = next((recording for recording in recordings if recording.rank in found.events), None)
+    if group is None or mine is None:
+        return {}
+    past = _places(calls_in(mine, found.group)[: found.seq])
     said: Counter[Deed] = Counter()
     for recording in recordings:
-        for group in recording.header.groups:
-            if mine is not None and group.axis == mine.axis and group.name != mine.name and len(group.ranks) == len(mine.ranks):
-                said.update(_deed(event, differing) for event in calls_in(recording, group.name) if event.seq == number)
+        if recording.header.coordinates.get("pp") == mine.header.coordinates.get("pp"):
+            for other in recording.header.groups:
+                if other.axis == group.axis and other.name != group.name and len(other.ranks) == len(group.ranks):
+                    events = calls_in(recording, other.name)
+                    if len(events) > found.seq and _places(events[: found.seq]) == past:
+                        said[_deed(events[found.seq], differing)] += 1
     return {rank: said[_deed(event, differing)] for rank, event in found.events.items()}
+
+
+def _places(events: Sequence[Event]) -> list[Deed]:
+    """Which calls of the program these are."""
+    return [(event.op, event.module, event.call_site, event.step, event.micro_batch) for event in events]
 
 
 def _other_times(found: Divergence, lists: Mapping[int, Sequence[Event]], aspects: Sequence[Aspect], length: int) -> Votes:

@@ -1,6 +1,7 @@
 """What type checkers see of the verbs, which are loaded when they are first used (__init__.py)."""
 
 from meshwright.api import compare as compare
+from meshwright.api import diagnose as diagnose
 from meshwright.api import estimate as estimate
 from meshwright.api import explain as explain
 from meshwright.api import memory as memory

@@ -14,6 +14,7 @@ from meshwright.errors import InputError, Mistake
 from meshwright.job import NEEDS, Asked, Job, default_workload, resolve
 
 if TYPE_CHECKING:
+    from meshwright.diagnose.finding import Diagnosis
     from meshwright.estimate import Estimate
     from meshwright.explain.by_axis import AxisTable
     from meshwright.explain.compare import Candidate, Comparison
@@ -282,6 +283,20 @@ def timeline_of(job: Job, slow: Sequence[str] = (), source: str = "--slow") -> T
     from meshwright.timeline.report import report_timeline
 
     return report_timeline(numbers_of(job), slow, warnings_of(job), source)
+
+
+def diagnose(*paths: str | Path, plan: str | Path | Plan | None = None) -> Diagnosis:
+    """Which rank, which collective, which cause: from files that a job left behind, or folders of them.
+
+    ``answer.findings[0]`` is the headline, ``.verdict`` fault, healthy or inconclusive. ``plan`` is what the job was planned to do.
+
+    Raises:
+        InputError: none of the files can be read, or the plan is wrong.
+    """
+    from meshwright.diagnose.judge import diagnose as diagnosed
+
+    job = None if plan is None else resolve(Asked(subject=plan, source="diagnose()", dashes=""))
+    return diagnosed([Path(path) for path in paths], job)
 
 
 def numbers_of(job: Job, index: int = 0) -> Priced:

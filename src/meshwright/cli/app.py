@@ -26,7 +26,7 @@ from meshwright.errors import InputError, NoAnswer
 
 COMMANDS = (
     "plan", "estimate", "explain", "memory", "ranks", "timeline", "prove", "train", "serve",
-    "collectives", "bench-collectives", "validate", "calibrate", "diagnose", "lint", "catalog",
+    "collectives", "bench-collectives", "validate", "calibrate", "diagnose", "watch", "lint", "catalog",
 )  # fmt: skip
 """Every verb there may be, in the order of ``--help``; one without a file is not offered."""
 

@@ -31,6 +31,7 @@ from typing import Any
 
 from meshwright.diagnose.calls import Call, RankCalls, Status
 from meshwright.diagnose.readers import job_log
+from meshwright.diagnose.slow import cases as slow
 from meshwright.diagnose.source import Source, Unreadable
 from meshwright.diagnose.stacks import Stack
 from meshwright.recording.events import Event, Group, Header
@@ -122,5 +123,12 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
-FORMS: dict[str, Callable[[Any], Iterable[object]]] = {"recordings": recordings, "dumps": dumps, "stacks": stacks, "log": log}
+FORMS: dict[str, Callable[[Any], Iterable[object]]] = {
+    "recordings": recordings,
+    "dumps": dumps,
+    "stacks": stacks,
+    "log": log,
+    "profile": slow.profile,
+    "operations": slow.operations,
+}
 """How a case may be written down: its key in the YAML, and what makes evidence of its value."""

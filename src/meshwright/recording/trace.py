@@ -114,7 +114,7 @@ class Trace:
         rank: global; guessed from the file's name or the order of files where ``rank_told`` is false.
         world_size: of the job, 0 if the trace does not say.
         origin_s: moment of second 0, on the clock of the rank's host.
-        device: name of the GPU, "" for none.
+        device: name of the GPU, "" for none. host: of the machine, "" if the trace does not say it.
         compute: kernels that are not communication, and copies. launches: calls of the CUDA or HIP runtime.
         annotations: what the program named (``ProfilerStep#3``), threads as lanes. operators: calls of torch's operators on the host.
         communications: in order of start.
@@ -129,6 +129,7 @@ class Trace:
     world_size: int = 0
     origin_s: float = 0.0
     device: str = ""
+    host: str = ""
     compute: Spans
     launches: Spans
     annotations: Spans

@@ -49,7 +49,8 @@ def trace_of(rank: int, world_size: int, groups: Mapping[str, list[int]], spans:
     for number, text in enumerate(spans):
         match = SPAN.fullmatch(text)
         assert match is not None, text
-        events += _events(number, match, groups)
+        if rank in groups.get(match["what"].partition(" ")[0], (rank,)):  # of `all`, a rank does only what its own groups do
+            events += _events(number, match, groups)
     body = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": world_size}, "traceEvents": events}
     return read_kineto(io.BytesIO(json.dumps(body).encode()), f"rank {rank}")
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     Intervals = NDArray[np.float64]
 
-__all__ = ["clipped", "intersection", "length", "of", "subtraction", "union", "within"]
+__all__ = ["clipped", "covered", "intersection", "length", "of", "subtraction", "union", "within"]
 
 
 def of(start_s: NDArray[np.float64], end_s: NDArray[np.float64]) -> Intervals:
@@ -72,6 +72,17 @@ def within(moments_s: NDArray[np.float64], a: Intervals) -> NDArray[np.bool_]:
         return np.zeros(len(moments_s), dtype=bool)
     place = np.searchsorted(a[:, 0], moments_s, side="right") - 1
     return np.asarray((place >= 0) & (moments_s < a[np.maximum(place, 0), 1]))
+
+
+def covered(a: Intervals, moments_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds that the set covers up to each moment."""
+    import numpy as np
+
+    if not len(a):
+        return np.zeros(len(moments_s))
+    edges = a.ravel()
+    lengths = np.diff(edges) * (np.arange(len(edges) - 1) % 2 == 0)
+    return np.interp(moments_s, edges, np.concatenate(([0.0], np.cumsum(lengths))))
 
 
 def clipped(a: Intervals, start_s: float, end_s: float) -> Intervals:

@@ -67,11 +67,17 @@ class OperationGraph:
         """Seconds of each step if the operations took ``duration_s`` (of shape [nodes, steps]), launched as soon as they can be."""
         import numpy as np
 
+        return np.asarray(self.ends(duration_s).max(axis=0))
+
+    def ends(self, duration_s: Grid) -> Grid:
+        """When each operation ends, of shape [nodes, steps]."""
+        import numpy as np
+
         end = np.zeros_like(duration_s)
         for place, before in enumerate(self.before):
             ready = end[list(before)].max(axis=0) if before else 0.0
             end[place] = ready + duration_s[place]
-        return np.asarray(end.max(axis=0))
+        return end
 
 
 def group_of(kind: str, worker: tuple[int, int], workers: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from meshwright.diagnose.slow import intervals
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from meshwright.diagnose.slow.intervals import Intervals
     from meshwright.recording.trace import Communication, Spans, Trace
 
-__all__ = ["IDLE_CAUSES", "HostCall", "StepSplit", "group_label", "op_of", "split_of"]
+__all__ = ["IDLE_CAUSES", "HostCall", "StepSplit", "group_label", "kernels_of", "op_of", "split_of"]
 
 IDLE_CAUSES = ("data loading", "host", "device")
 """data loading: the host waits for its data loader. host: the next kernel was not launched yet. device: it was, and waits for another
@@ -45,6 +46,7 @@ class StepSplit:
         exposed_s: by (group, op): communication while nothing is computed. hidden_s: beside computation.
         idle_s: by cause, see IDLE_CAUSES.
         loading_s: the data loader's, whether the device idled or not; ``stepped_s``: the host's steps, to compare it with.
+        idle: when, by cause.
         longest_call: what the host was in during most of the idling, None if nothing stands out.
     """
 
@@ -59,6 +61,7 @@ class StepSplit:
     loading_s: float
     stepped_s: float
     longest_call: HostCall | None = None
+    idle: Mapping[str, Intervals] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def idle_share(self) -> float:
@@ -81,7 +84,7 @@ def group_label(communication: Communication) -> str:
 
 def split_of(trace: Trace) -> StepSplit:
     """The split of one rank's trace. Where there is no device, the host's operators stand for kernels."""
-    kernels = trace.compute if len(trace.compute) or trace.launches else _host_kernels(trace)
+    kernels = kernels_of(trace)
     start_s, end_s, steps, stepped_s = _window(trace, kernels)
     whole = intervals.clipped(intervals.of(*_edges([(start_s, end_s)])), start_s, end_s)
     computing = intervals.clipped(intervals.of(kernels.start_s, kernels.end_s), start_s, end_s)
@@ -89,20 +92,19 @@ def split_of(trace: Trace) -> StepSplit:
     busy = intervals.union(computing, communicating)
     idle = intervals.subtraction(whole, busy)
     loading = intervals.clipped(data_loading(trace), start_s, end_s)
-    while_loading = intervals.intersection(idle, loading)
-    rest = intervals.subtraction(idle, loading)
-    host = intervals.intersection(rest, _unlaunched(trace, kernels, busy, end_s))
+    causes = _idle_by_cause(trace, kernels, busy, idle, loading)
     return StepSplit(
         rank=trace.rank, start_s=start_s, window_s=end_s - start_s, steps=steps,
         compute_s=_by_phase(trace, kernels, start_s, end_s), exposed_s=exposed, hidden_s=hidden,
-        idle_s=dict(zip(IDLE_CAUSES, _lengths(while_loading, host, rest), strict=True)),
+        idle_s={cause: intervals.length(each) for cause, each in causes.items()}, idle=causes,
         loading_s=intervals.length(loading), stepped_s=stepped_s, longest_call=_longest_call(trace, idle),
     )  # fmt: skip
 
 
-def _lengths(loading: Intervals, host: Intervals, rest: Intervals) -> tuple[float, float, float]:
-    host_s = intervals.length(host)
-    return intervals.length(loading), host_s, max(intervals.length(rest) - host_s, 0.0)
+def _idle_by_cause(trace: Trace, kernels: Spans, busy: Intervals, idle: Intervals, loading: Intervals) -> dict[str, Intervals]:
+    rest = intervals.subtraction(idle, loading)
+    host = intervals.intersection(rest, _unlaunched(trace, kernels, busy, float(idle[-1, 1]) if len(idle) else 0.0))
+    return dict(zip(IDLE_CAUSES, (intervals.intersection(idle, loading), host, intervals.subtraction(rest, host)), strict=True))
 
 
 def _edges(pairs: list[tuple[float, float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -112,8 +114,10 @@ def _edges(pairs: list[tuple[float, float]]) -> tuple[NDArray[np.float64], NDArr
     return both[:, 0], both[:, 1]
 
 
-def _host_kernels(trace: Trace) -> Spans:
-    """Operators of the host that are not about communication."""
+def kernels_of(trace: Trace) -> Spans:
+    """What computes: the device's kernels; where there is no device, the host's operators that are not about communication."""
+    if len(trace.compute) or len(trace.launches):
+        return trace.compute
     return trace.operators.where(
         ~trace.operators.named(lambda name: name.startswith(("c10d::", "_c10d_functional::", "record_param_comms")))
     )
@@ -187,8 +191,6 @@ def _longest_call(trace: Trace, idle: Intervals) -> HostCall | None:
     calls = trace.launches
     if not len(calls) or not len(idle):
         return None
-    edges = idle.ravel()
-    idled = np.concatenate(([0.0], np.cumsum(np.diff(edges) * (np.arange(len(edges) - 1) % 2 == 0))))  # up to each edge
-    covered = np.interp(calls.end_s, edges, idled) - np.interp(calls.start_s, edges, idled)
+    covered = intervals.covered(idle, calls.end_s) - intervals.covered(idle, calls.start_s)
     place = int(np.argmax(covered))
     return HostCall(name=calls.names[calls.name[place]], start_s=float(calls.start_s[place]), idle_s=float(covered[place]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.finding import Diagnosis
@@ -13,6 +15,9 @@ from meshwright.diagnose.slow.what_if import what_ifs
 from meshwright.render.diagnose import VERDICTS
 from meshwright.render.diagnose_step import StepTable, step_tables
 from meshwright.render.report_svg import legend, svg_of
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 TEMPLATE = "diagnose_report.html.jinja"
 
@@ -25,9 +30,10 @@ def diagnosis_html(diagnosis: Diagnosis, evidence: Evidence) -> str:
     text = files("meshwright.render").joinpath(TEMPLATE).read_text(encoding="utf-8")
     culprits = frozenset(rank for finding in diagnosis.findings[:1] for rank in finding.ranks)
     pictures = _pictures(evidence)
-    page = Environment(autoescape=True, trim_blocks=True).from_string(text)
+    environment = Environment(autoescape=True, trim_blocks=True)
+    environment.filters["prose"] = _prose
     return (
-        page.render(
+        environment.from_string(text).render(
             diagnosis=diagnosis, headline=diagnosis.findings[0].title if diagnosis.findings else "Nothing wrong found",
             verdict=VERDICTS[diagnosis.verdict], orders=order_views(evidence, diagnosis), legend=legend(pictures),
             pictures=[(picture, Markup(svg_of(picture, culprits))) for picture in pictures],
@@ -35,6 +41,13 @@ def diagnosis_html(diagnosis: Diagnosis, evidence: Evidence) -> str:
         )
         + "\n"
     )  # fmt: skip
+
+
+def _prose(text: str) -> Markup:
+    """Escaped, with what stands in backquotes set as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _pictures(evidence: Evidence) -> list[Picture]:

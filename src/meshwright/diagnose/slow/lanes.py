@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from meshwright.diagnose.slow.intervals import Intervals
     from meshwright.diagnose.slow.profile import Profile
     from meshwright.diagnose.slow.what_if import WhatIf
+    from meshwright.recording.trace import Communication, Trace
 
 __all__ = ["Lane", "Picture", "Piece", "played_step", "profiled_step"]
 
@@ -24,6 +25,9 @@ COLUMNS = 1200
 """Pieces of a lane at most; about the pixels that it gets."""
 
 MAX_LANES = 32
+
+SAME_MOMENT_S = 2e-6
+"""Seconds since the epoch are floats with a quarter of a microsecond between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +129,7 @@ def _lane(profile: Profile, rank: int, offset_s: float, window: tuple[float, flo
         name: intervals.of(kernels.start_s[phases == index], kernels.end_s[phases == index]) for index, name in enumerate(COMPUTE_PHASES)
     }
     sets |= {f"idle: {cause}": each for cause, each in split.idle.items()}
-    known = {(round(piece.start_s - offset_s, 7)) for piece in met}
-    others = [each for each in trace.communications if round(each.start_s, 7) not in known]
+    others = _not_met(trace, [piece.start_s - offset_s for piece in met])
     lower = [piece for piece in met if piece.end_s > window[0] and piece.start_s < window[1]]
     lower += [Piece(each.start_s + offset_s, each.end_s + offset_s, "communication", each.kernel[:60]) for each in others]
     return Lane(
@@ -134,6 +137,17 @@ def _lane(profile: Profile, rank: int, offset_s: float, window: tuple[float, flo
         upper=_pieces({name: each + offset_s for name, each in sets.items()}, *window),
         lower=_visible(lower, *window),
     )  # fmt: skip
+
+
+def _not_met(trace: Trace, starts: list[float]) -> list[Communication]:
+    """Communication that no other rank was seen in."""
+    import numpy as np
+
+    known = np.sort(np.array([-np.inf, *starts, np.inf]))
+    mine = np.array([each.start_s for each in trace.communications])
+    place = np.searchsorted(known, mine)
+    near = np.minimum(np.abs(known[np.minimum(place, len(known) - 1)] - mine), np.abs(mine - known[np.maximum(place - 1, 0)]))
+    return [each for each, gap in zip(trace.communications, near.tolist(), strict=True) if gap > SAME_MOMENT_S]
 
 
 def _pieces(sets: Mapping[str, Intervals], start_s: float, end_s: float) -> tuple[Piece, ...]:

@@ -47,7 +47,6 @@ class OperationGraph:
     Attributes:
         nodes: in that order. before: of each, the places of the nodes that must have ended.
         duration_s: of shape [nodes, steps]: computing, or the transfer alone.
-        waited_s: of shape [nodes, steps]: what of the traced duration was waiting for a peer.
         steps: numbers of the steps. traced_s: of each step, from its first operation to its last one's end.
         left_out: steps that lack an operation which others have.
         rank: global, of each (data rank, stage). path: of the table.
@@ -56,7 +55,6 @@ class OperationGraph:
     nodes: tuple[Node, ...]
     before: tuple[tuple[int, ...], ...]
     duration_s: Grid
-    waited_s: Grid
     steps: tuple[int, ...]
     traced_s: Grid
     left_out: int = 0
@@ -103,7 +101,7 @@ def graph_of(table: Operations) -> OperationGraph:
 
     traced, steps, traced_s, left_out = _by_node(table)
     programs = _programs(traced)
-    before, duration, waited = _message_nodes(traced, programs, table)
+    before, duration = _message_nodes(traced, programs, table)
     workers = sorted(programs)
     previous = {node: nodes[place - 1] for nodes in programs.values() for place, node in enumerate(nodes) if place}
     for node in (node for nodes in programs.values() for node in nodes):
@@ -111,7 +109,7 @@ def graph_of(table: Operations) -> OperationGraph:
         members = [member for member in members if member in traced]
         start, end = traced[node]
         last = start if len(members) == 1 else _latest([traced[member][0] for member in members])
-        duration[node], waited[node] = (end - last).clip(min=0), (last - start).clip(min=0)
+        duration[node] = (end - last).clip(min=0)
         before[node] += [previous[member] for member in members if member in previous]
     try:
         order = list(TopologicalSorter(before).static_order())
@@ -120,7 +118,7 @@ def graph_of(table: Operations) -> OperationGraph:
     place = {node: index for index, node in enumerate(order)}
     return OperationGraph(
         nodes=tuple(order), before=tuple(tuple(place[each] for each in before[node]) for node in order),
-        duration_s=_stack([duration[node] for node in order]), waited_s=_stack([waited[node] for node in order]),
+        duration_s=_stack([duration[node] for node in order]),
         steps=steps, traced_s=traced_s, left_out=left_out, rank=table.rank, path=table.path,
     )  # fmt: skip
 
@@ -165,14 +163,13 @@ def _programs(traced: Traced) -> dict[tuple[int, int], list[Node]]:
 
 def _message_nodes(
     traced: Traced, programs: dict[tuple[int, int], list[Node]], table: Operations
-) -> tuple[dict[Node, list[Node]], dict[Node, Grid], dict[Node, Grid]]:
+) -> tuple[dict[Node, list[Node]], dict[Node, Grid]]:
     """What each computation and message waits for, and how long a message travels. The k-th message of a worker in a direction is of its
     k-th computation that has a successor, and goes to the k-th computation of the next worker that has a predecessor."""
     import numpy as np
 
     before: dict[Node, list[Node]] = {node: [] for nodes in programs.values() for node in nodes}
     duration: dict[Node, Grid] = {}
-    waited: dict[Node, Grid] = {}
     chunks = _chunks(table)
     last = max(chunks.values(), default=0)
     stages = 1 + max(stage for _, stage in programs)
@@ -197,8 +194,7 @@ def _message_nodes(
                 late = _latest([traced[node][0] for node in ends]) if ends else np.zeros(len(traced[sender][0]))
                 spans = [(traced[node][1] - late).clip(min=0) for node in ends]
                 duration[message] = np.minimum.reduce(spans) if spans else late
-                waited[message] = (late - traced[ends[-1]][0]).clip(min=0) if ends else late
-    return before, duration, waited
+    return before, duration
 
 
 def _chunks(table: Operations) -> dict[Node, int]:

@@ -27,7 +27,7 @@ class WhatIf:
     Attributes:
         played_s, ideal_s, traced_s: seconds of a step, mean over steps. ``traced_s`` has the gaps between operations, too.
         workers: by (data rank, stage), the share of the loss that goes away when it alone is made ordinary; stages, kinds: likewise.
-        waiting: by worker, the share of the step in which it waits for others.
+        waiting: by worker, the share of the step in which it neither computes nor takes part in a transfer.
         compute_s: by worker, of one forward and of one backward: mean.
         graph: what was played.
     """
@@ -72,24 +72,18 @@ def what_if(graph: OperationGraph) -> WhatIf:
         return (played_s - float(graph.play(mixed).mean())) / lost_s if lost_s > 0 else 0.0
 
     workers = sorted({node.worker for node in graph.nodes})
-    waiting = dict.fromkeys(workers, 0.0)
-    for node, waited in zip(graph.nodes, graph.waited_s, strict=True):
-        waiting[_waiter(node, workers)] += float(waited.mean()) / float(graph.traced_s.mean())
+    busy = dict.fromkeys(workers, 0.0)
+    for node, duration in zip(graph.nodes, graph.duration_s, strict=True):
+        if not node.kind.endswith("-send"):  # messages run beside
+            busy[node.worker] += float(duration.mean())
     return WhatIf(
         graph=graph, played_s=played_s, ideal_s=ideal_s, traced_s=float(graph.traced_s.mean()), steps=len(graph.steps),
         workers={worker: share_of(lambda node, worker=worker: node.worker == worker) for worker in workers},  # type: ignore[misc]
         stages={stage: share_of(lambda node, stage=stage: node.stage == stage) for stage in sorted({stage for _, stage in workers})},  # type: ignore[misc]
         kinds={kind: share_of(lambda node, kind=kind: node.kind == kind) for kind in sorted({node.kind for node in graph.nodes})},  # type: ignore[misc]
-        waiting=waiting, compute_s={worker: _compute(graph, worker) for worker in workers},
+        waiting={worker: max(1 - seconds / played_s, 0.0) for worker, seconds in busy.items()},
+        compute_s={worker: _compute(graph, worker) for worker in workers},
     )  # fmt: skip
-
-
-def _waiter(node: Node, workers: list[tuple[int, int]]) -> tuple[int, int]:
-    """A message's waiting is its receiver's."""
-    if not node.kind.endswith("-send"):
-        return node.worker
-    stages = 1 + max(stage for _, stage in workers)
-    return node.data_rank, (node.stage + (1 if node.kind.startswith("forward") else -1)) % stages
 
 
 def _compute(graph: OperationGraph, worker: tuple[int, int]) -> tuple[float, float]:

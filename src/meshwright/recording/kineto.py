@@ -20,7 +20,7 @@ __all__ = ["read_kineto"]
 
 _KINDS = {
     "kernel": "device", "gpu_memcpy": "device", "gpu_memset": "device", "memcpy": "device", "memset": "device",
-    "concurrent_kernel": "device", "collective_comm": "device",
+    "concurrent_kernel": "device", "collective_comm": "device", "mtia_ccp_events": "device",
     "cuda_runtime": "launches", "cuda_driver": "launches", "runtime": "launches", "hip_runtime": "launches", "xpu_runtime": "launches",
     "privateuse1_runtime": "launches", "mtia_runtime": "launches",
     "user_annotation": "annotations", "cpu_op": "operators", "operator": "operators",

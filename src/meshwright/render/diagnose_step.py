@@ -16,7 +16,7 @@ from meshwright.units import format_seconds, format_traffic
 if TYPE_CHECKING:
     from meshwright.diagnose.evidence import Evidence
 
-IDLE_WORDS = {"data loading": "idle: data", "host": "idle: host", "device": "idle: GPU"}
+IDLE_WORDS = {"data loading": "idle: data", "host": "idle: host", "device": "idle: other"}
 
 MAX_ROWS = 16
 """Ranks or workers that the text lists; the JSON has all."""
@@ -75,8 +75,8 @@ def _ranks(profile: Profile, most: int) -> StepTable:
             row += [format_seconds(each[rank] / split.steps) for each in (profile.waiting_s, profile.caused_s)]
         rows.append(row)
     notes = [
-        "exposed: communication that no compute hides; idle: the device waits for data, for its host to launch something, or for another"
-        " stream"
+        "exposed: communication that no compute hides; idle: the device waits for data, for its host to launch something, or for"
+        " something else"
     ]
     if several:
         notes.append("waits: seconds a step for late ranks, inside collectives; caused: what the others wait for this rank, together")

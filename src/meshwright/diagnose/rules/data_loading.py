@@ -25,7 +25,8 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
     slow = [
         split
         for split in profile.splits
-        if split.loading_s >= LEAST_SHARE * split.stepped_s and split.idle_s["data loading"] >= LEAST_IDLE * split.loading_s
+        if split.loading_s >= LEAST_SHARE * split.stepped_s
+        and (split.idle_s["data loading"] >= LEAST_IDLE * split.loading_s or not split.on_device)
     ]
     if not slow:
         return
@@ -34,7 +35,7 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
     )
     steps = sum(split.steps for split in slow)
     yield Hit(
-        ranks=tuple(split.rank for split in slow), words={"share": f"{loading_s / stepped_s:.1%}"},
+        ranks=tuple(split.rank for split in slow), words={"share": f"{loading_s / stepped_s:.1%}", "who": "the GPU" if slow[0].on_device else "everything else"},
         evidence=(
             f"The host waits {format_seconds(loading_s / steps)} for the data loader in each step of {format_seconds(stepped_s / steps)}",
             f"Meanwhile the device idles for {format_seconds(idle_s / steps)}; in the whole step it idles "

@@ -26,7 +26,7 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
     profile = evidence.derived(profile_of)
     if profile is None:
         return
-    slow = [split for split in profile.splits if split.idle_s["host"] >= LEAST_SHARE * split.window_s]
+    slow = [split for split in profile.splits if split.on_device and split.idle_s["host"] >= LEAST_SHARE * split.window_s]
     if not slow:
         return
     idle = mean(split.idle_share for split in slow)
@@ -51,6 +51,6 @@ def _one_call(slow: list[StepSplit]) -> Iterator[str]:
     call = worst.longest_call
     if call is not None and call.idle_s >= ONE_CALL * sum(worst.idle_s.values()):
         yield (
-            f"One call covers most of it: the host of rank {worst.rank} is in `{call.name}` while the device idles for "
-            f"{format_seconds(call.idle_s)}: it waits for something that is not on the device"
+            f"One call covers most of it: the host of rank {worst.rank} is in `{call.name}` for {format_seconds(call.idle_s)} "
+            "of the device's idling"
         )

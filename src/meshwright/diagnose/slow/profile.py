@@ -98,6 +98,7 @@ def profile_of(evidence: Evidence) -> Profile | None:
 def _one_per_rank(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str, ...]]:
     """The traces to use, in order of rank: of a rank that was traced more than once the latest."""
     notes = [f"{trace.path}: {note}" for trace in traces for note in trace.notes]
+    notes += [f"{trace.path}: launches kernels and shows none; profile with ProfilerActivity.CUDA" for trace in traces if _blind(trace)]
     jobs: dict[int, list[Trace]] = defaultdict(list)
     for trace in traces:
         jobs[trace.world_size].append(trace)
@@ -113,6 +114,10 @@ def _one_per_rank(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str
             chosen[trace.rank] = later
             notes.append(f"{earlier.path}: rank {trace.rank} has a later trace, which was used")
     return tuple(chosen[rank] for rank in sorted(chosen)), tuple(notes)
+
+
+def _blind(trace: Trace) -> bool:
+    return bool(len(trace.launches)) and not len(trace.compute) and not trace.communications
 
 
 def _numbered(traces: Sequence[Trace]) -> list[Trace]:

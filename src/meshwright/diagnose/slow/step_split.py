@@ -46,6 +46,7 @@ class StepSplit:
         exposed_s: by (group, op): communication while nothing is computed. hidden_s: beside computation.
         idle_s: by cause, see IDLE_CAUSES.
         loading_s: the data loader's, whether the device idled or not; ``stepped_s``: the host's steps, to compare it with.
+        on_device: whether the trace has a device; else the host's operators stand for kernels.
         idle: when, by cause.
         longest_call: what the host was in during most of the idling, None if nothing stands out.
     """
@@ -61,6 +62,7 @@ class StepSplit:
     loading_s: float
     stepped_s: float
     longest_call: HostCall | None = None
+    on_device: bool = True
     idle: Mapping[str, Intervals] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -96,7 +98,7 @@ def split_of(trace: Trace) -> StepSplit:
     return StepSplit(
         rank=trace.rank, start_s=start_s, window_s=end_s - start_s, steps=steps,
         compute_s=_by_phase(trace, kernels, start_s, end_s), exposed_s=exposed, hidden_s=hidden,
-        idle_s={cause: intervals.length(each) for cause, each in causes.items()}, idle=causes,
+        idle_s={cause: intervals.length(each) for cause, each in causes.items()}, idle=causes, on_device=bool(len(trace.compute)) or any(each.stream != "host" for each in trace.communications),
         loading_s=intervals.length(loading), stepped_s=stepped_s, longest_call=_longest_call(trace, idle),
     )  # fmt: skip
 

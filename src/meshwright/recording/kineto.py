@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from meshwright.recording.communication_kernels import communication_kernel, op_in_words
 from meshwright.recording.json_events import EventStream, Readable
@@ -26,6 +26,8 @@ _KINDS = {
     "user_annotation": "annotations", "cpu_op": "operators", "operator": "operators",
 }  # fmt: skip
 """Kineto's categories in lower case, and the column they go to. What is not here is left out: Python functions, instants, flows."""
+
+MOST_US = 1e17
 
 _NAMED_BY_PROFILER = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", "nccl:", "gloo:", "DistributedDataParallel.")
 """Annotations that the list form calls operators."""
@@ -90,7 +92,7 @@ class _Reading:
 
     def _take(self, kind: str, event: Mapping[str, Any]) -> None:
         name, start_us, duration_us = event.get("name"), event.get("ts"), event.get("dur", 0)
-        if not isinstance(name, str) or not isinstance(start_us, int | float) or not isinstance(duration_us, int | float):
+        if not isinstance(name, str) or not _is_time(start_us) or not _is_time(duration_us):
             return
         args = event.get("args")
         if not isinstance(args, dict):
@@ -256,6 +258,11 @@ def _rank(info: object, path: str, order: int) -> tuple[int, bool]:
     if match := re.search(r"(?:rank|worker|gpu)[-_.]?(\d{1,6})(?!\d)", name, re.IGNORECASE):
         return int(match[1]), True
     return order, False
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    """Microseconds of this millennium; not NaN."""
+    return isinstance(value, int | float) and -MOST_US < value < MOST_US
 
 
 def _positive(value: object) -> int:

@@ -34,8 +34,9 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
         sum(values) for values in zip(*((each.loading_s, each.stepped_s, each.idle_s["data loading"]) for each in slow), strict=True)
     )
     steps = sum(split.steps for split in slow)
+    who = "the GPU" if slow[0].on_device else "everything else"
     yield Hit(
-        ranks=tuple(split.rank for split in slow), words={"share": f"{loading_s / stepped_s:.1%}", "who": "the GPU" if slow[0].on_device else "everything else"},
+        ranks=tuple(split.rank for split in slow), words={"share": f"{loading_s / stepped_s:.1%}", "who": who},
         evidence=(
             f"The host waits {format_seconds(loading_s / steps)} for the data loader in each step of {format_seconds(stepped_s / steps)}",
             f"Meanwhile the device idles for {format_seconds(idle_s / steps)}; in the whole step it idles "

@@ -98,7 +98,7 @@ def split_of(trace: Trace) -> StepSplit:
     return StepSplit(
         rank=trace.rank, start_s=start_s, window_s=end_s - start_s, steps=steps,
         compute_s=_by_phase(trace, kernels, start_s, end_s), exposed_s=exposed, hidden_s=hidden,
-        idle_s={cause: intervals.length(each) for cause, each in causes.items()}, idle=causes, on_device=bool(len(trace.compute)) or any(each.stream != "host" for each in trace.communications),
+        idle_s={cause: intervals.length(each) for cause, each in causes.items()}, idle=causes, on_device=_on_device(trace),
         loading_s=intervals.length(loading), stepped_s=stepped_s, longest_call=_longest_call(trace, idle),
     )  # fmt: skip
 
@@ -184,6 +184,10 @@ def _unlaunched(trace: Trace, kernels: Spans, busy: Intervals, end_s: float) -> 
     gaps = np.concatenate((gaps[late], [(busy[-1, 1], end_s)]))
     gaps[:, 0] = np.maximum(gaps[:, 0], -1e12)
     return intervals.of(gaps[:, 0], gaps[:, 1])
+
+
+def _on_device(trace: Trace) -> bool:
+    return bool(len(trace.compute)) or any(each.stream != "host" for each in trace.communications)
 
 
 def _longest_call(trace: Trace, idle: Intervals) -> HostCall | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.finding import Diagnosis
@@ -16,16 +16,12 @@ from meshwright.render.diagnose import VERDICTS
 from meshwright.render.diagnose_step import StepTable, step_tables
 from meshwright.render.report_svg import legend, svg_of
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
 TEMPLATE = "diagnose_report.html.jinja"
 
 
 def diagnosis_html(diagnosis: Diagnosis, evidence: Evidence) -> str:
     """The report; every text is escaped, since names and log lines may hold anything."""
     from jinja2 import Environment
-    from markupsafe import Markup
 
     text = files("meshwright.render").joinpath(TEMPLATE).read_text(encoding="utf-8")
     culprits = frozenset(rank for finding in diagnosis.findings[:1] for rank in finding.ranks)
@@ -36,18 +32,16 @@ def diagnosis_html(diagnosis: Diagnosis, evidence: Evidence) -> str:
         environment.from_string(text).render(
             diagnosis=diagnosis, headline=diagnosis.findings[0].title if diagnosis.findings else "Nothing wrong found",
             verdict=VERDICTS[diagnosis.verdict], orders=order_views(evidence, diagnosis), legend=legend(pictures),
-            pictures=[(picture, Markup(svg_of(picture, culprits))) for picture in pictures],
+            pictures=[(picture, svg_of(picture, culprits)) for picture in pictures],
             tables=[_plain(each) for each in step_tables(evidence, every_row=True)],
         )
         + "\n"
     )  # fmt: skip
 
 
-def _prose(text: str) -> Markup:
-    """Escaped, with what stands in backquotes set as code."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+def _prose(text: str) -> str:
+    """Escaped, with what stands in backquotes set as code; the template takes it as it is."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _pictures(evidence: Evidence) -> list[Picture]:

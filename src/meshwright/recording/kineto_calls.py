@@ -55,17 +55,18 @@ def call_of_annotation(name: str, args: Mapping[str, Any]) -> Call:
     if isinstance(dims, list) and dims and isinstance(dims[0], list) and all(isinstance(size, int) for size in dims[0]):
         elements = prod(dims[0])
         dtype = _dtype(types[0]) if isinstance(types, list) and types else ""
-    said = name.partition(":")[2].partition(" ")[0]
+    said, _, ends = name.partition(":")[2].partition(" ")
     op = said if said in ("send", "recv") else op_in_words(said) or said
-    return Call(op=op, dtype=dtype, payload_bytes=int(elements * DTYPE_BYTES.get(dtype, 0)))
+    peer = re.fullmatch(r"\d+(?:->|<-)(\d{1,6})", ends)  # ``nccl:send 0->1``: places in the group
+    return Call(op=op, dtype=dtype, payload_bytes=int(elements * DTYPE_BYTES.get(dtype, 0)), peer=int(peer[1]) if peer else None)
 
 
 def merged(known: Call | None, more: Call | None) -> Call:
     """``known`` with its gaps filled from ``more``."""
     if known is None or more is None:
         return known or more or Call()
-    gaps = {key: getattr(more, key) for key in Call.__slots__ if getattr(known, key) in ("", (), 0, None)}
-    return replace(known, **gaps)
+    gaps = {key: getattr(more, key) for key in Call.__slots__ if getattr(known, key) in ("", (), None)}
+    return replace(known, **gaps | {"payload_bytes": known.payload_bytes or more.payload_bytes})
 
 
 def groups_of_header(info: object) -> dict[str, tuple[int, ...]]:

@@ -46,8 +46,9 @@ def _waiting_shares(profile: Profile) -> dict[tuple[str, str], float]:
     spent: dict[tuple[str, str], float] = defaultdict(float)
     waited: dict[tuple[str, str], float] = defaultdict(float)
     for each in profile.meetings:
-        spent[each.group, each.op] += sum(each.duration_s.values())
-        waited[each.group, each.op] += each.waited_s
+        for op in ("send", "recv") if each.op == "send" else (each.op,):
+            spent[each.group, op] += sum(each.duration_s.values())
+            waited[each.group, op] += each.waited_s
     return {kind: waited[kind] / seconds for kind, seconds in spent.items() if seconds}
 
 

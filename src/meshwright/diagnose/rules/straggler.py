@@ -22,6 +22,12 @@ MOST = 0.5
 LEAST_SLOWDOWN = 1.05
 """See LEAST_WAITING."""
 
+LONGER = 1.1
+"""Times the others' compute, for ranks of a pipeline; see LEAST_SLOWDOWN."""
+
+LEAST_PIPELINE_WAITING = 0.1
+"""Share of the ranks' time that waits in messages and collectives together. A healthy bubble may be as much, alike on all."""
+
 STEPS_TO_BE_SURE = 3
 
 LISTED = 12
@@ -38,7 +44,10 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
 
 def _in_profile(profile: Profile) -> Iterator[Hit]:
     waited_s = sum(profile.caused_s.values())
-    if len(profile.ranks) < 2 or waited_s < LEAST_WAITING * profile.window_s:
+    if len(profile.ranks) < 2:
+        return
+    if waited_s < LEAST_WAITING * profile.window_s:
+        yield from _in_pipeline(profile)
         return
     culprit = max(profile.caused_s, key=lambda rank: profile.caused_s[rank])
     share = profile.caused_s[culprit] / waited_s
@@ -65,6 +74,31 @@ def told_of_waiting(profile: Profile) -> tuple[str, ...]:
         f"collectives; transfer takes {format_seconds(total_s - waited_s)}{clipped}",
         f"Rank that came last, collective by collective: {late}",
     )
+
+
+def _in_pipeline(profile: Profile) -> Iterator[Hit]:
+    """Where the waiting is in messages: the ranks that compute longest, if they wait least. A pipeline's own bubble is alike on all."""
+    computed = {split.rank: sum(split.compute_s.values()) / split.steps for split in profile.splits}
+    waiting = profile.all_waiting_s
+    longest = max(computed.values())
+    slow = tuple(rank for rank, seconds in computed.items() if seconds > LEAST_SLOWDOWN**-1 * longest)
+    others = [rank for rank in profile.ranks if rank not in slow]
+    if len(others) < len(slow) or sum(waiting.values()) < LEAST_PIPELINE_WAITING * profile.window_s:
+        return
+    usual = mean(computed[rank] for rank in others)
+    if longest < LONGER * usual or max(waiting[rank] for rank in slow) > min(waiting[rank] for rank in others):
+        return
+    waits = [mean(waiting[rank] for rank in ranks) / profile.steps for ranks in (slow, others)]
+    yield Hit(
+        ranks=slow, confidence="high" if profile.steps >= STEPS_TO_BE_SURE else "medium",
+        words={"lost": f"it computes {longest / usual:.2f} times as long as they do"},
+        evidence=(
+            f"A step's kernels take it {format_seconds(longest)}, the others {format_seconds(usual)} on average",
+            f"In messages and collectives it waits {format_seconds(waits[0])} a step, the others {format_seconds(waits[1])}: who is slow "
+            "waits least",
+        ),
+        weight=longest - usual,
+    )  # fmt: skip
 
 
 def _least(profile: Profile, culprit: int) -> str:

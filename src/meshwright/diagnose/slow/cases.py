@@ -9,6 +9,7 @@
         - loader 0-5
         - forward 5-40                  # a kernel; launched long before, unless it says `launched 4`
         - dp all_reduce 40-50 8MB       # a kernel of a collective; a size if it matters
+        - pp send->1 40-41              # one end of a message; the other is `pp recv<-0`
         - kernel my_allreduce 50-60     # a kernel by its name
         - call cudaStreamSynchronize 60-90
 
@@ -68,8 +69,11 @@ def _events(number: int, match: re.Match[str], groups: Mapping[str, list[int]]) 
     if head in PHASES:
         (operator, thread), name = PHASES[head], f"{head}_kernel"
     elif head in groups:
-        name = f"ncclDevKernel_{rest}"
-        args |= {"stream": 20, "Collective name": rest, "Process Group Name": head, "Process Group Ranks": str(groups[head])}
+        op, _, peer = rest.replace("->", " ").replace("<-", " ").partition(" ")
+        name = f"ncclDevKernel_{'SendRecv' if peer else op}"
+        args |= {"stream": 20, "Collective name": op, "Process Group Name": head, "Process Group Ranks": str(groups[head])}
+        if peer:
+            args |= {"Dst Rank" if op == "send" else "Src Rank": groups[head].index(int(peer))}
         args |= {"dtype": "Byte", "In msg nelems": parse_bytes(match["size"]) if match["size"] else 0}
     elif communication_kernel(name) is not None:
         args["stream"] = 20

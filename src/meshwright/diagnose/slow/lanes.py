@@ -112,7 +112,8 @@ def _met(profile: Profile, offsets: Mapping[int, float]) -> dict[int, list[Piece
     found: dict[int, list[Piece]] = {rank: [] for rank in profile.ranks}
     origins = {trace.rank: trace.origin_s for trace in profile.traces}
     for meeting in profile.meetings:
-        name = f"{meeting.op} {meeting.number}" + (f" of {meeting.group}" if meeting.group else "")
+        group = f"{meeting.ranks[0]} to {meeting.ranks[1]}" if meeting.op == "send" else meeting.group
+        name = f"{meeting.op} {meeting.number}" + (f" of {group}" if group else "")
         for rank, duration in meeting.duration_s.items():
             start = meeting.start_s[rank] - origins[rank] + offsets[rank]
             arrival = start + duration - meeting.transfer_s

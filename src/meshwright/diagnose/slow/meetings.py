@@ -33,7 +33,7 @@ class Meeting:
         group: its name; "" where the traces do not say it.
         op, payload_bytes: the largest payload any of them passed in.
         number: place among the group's meetings, from 0.
-        ranks: of the group, as far as known. duration_s, start_s: by rank; starts on the ranks' own clocks.
+        ranks: of the group, as far as known; of a message its source and target. duration_s, start_s: by rank, on the ranks' own clocks.
         whole: whether every rank of the group is there: without the late one, transfer is only an upper bound.
     """
 
@@ -84,22 +84,22 @@ def meetings_of(traces: Sequence[Trace]) -> tuple[Meeting, ...]:
     Groups come from the profiler's metadata; where it has none, collectives of one stream are taken for one group's, and ranks
     whose collectives do not end together for different groups.
     """
-    lists: dict[tuple[str, tuple[int, ...]], dict[int, list[_Held]]] = defaultdict(lambda: defaultdict(list))
+    lists: dict[tuple[str, tuple[int, ...], bool], dict[int, list[_Held]]] = defaultdict(lambda: defaultdict(list))
     unnamed: dict[int, dict[int, list[_Held]]] = defaultdict(lambda: defaultdict(list))
     for trace in traces:
         streams: dict[str, int] = {}
         for each in trace.communications:
             held = _Held(trace.rank, trace.origin_s, each)
             if (pair := _pair(trace.rank, each)) is not None:
-                lists[pair][trace.rank].append(held)
+                lists[group_label(each), pair, True][trace.rank].append(held)
             elif each.call.op in P2P:
                 continue  # one end of a message whose other end the trace does not name
             elif group_label(each):
-                lists[group_label(each), each.call.ranks][trace.rank].append(held)
+                lists[group_label(each), each.call.ranks, False][trace.rank].append(held)
             else:
                 unnamed[streams.setdefault(each.stream, len(streams))][trace.rank].append(held)
     found: list[tuple[float, Meeting]] = []
-    for (group, ranks), by_rank in lists.items():
+    for (group, ranks, _), by_rank in lists.items():
         found += _met(group, ranks, by_rank)
     for by_rank in unnamed.values():
         for part in _apart(by_rank):
@@ -107,13 +107,12 @@ def meetings_of(traces: Sequence[Trace]) -> tuple[Meeting, ...]:
     return tuple(meeting for _, meeting in sorted(found, key=lambda pair: pair[0]))
 
 
-def _pair(rank: int, each: Communication) -> tuple[str, tuple[int, ...]] | None:
-    """Both ends of a message, as a group of two."""
+def _pair(rank: int, each: Communication) -> tuple[int, int] | None:
+    """Source and target of a message."""
     peer = each.call.peer
     if each.call.op not in P2P or peer is None or peer == rank:
         return None
-    source, target = (rank, peer) if each.call.op == "send" else (peer, rank)
-    return f"{source} to {target}", (source, target)
+    return (rank, peer) if each.call.op == "send" else (peer, rank)
 
 
 def _met(group: str, ranks: tuple[int, ...], by_rank: Mapping[int, list[_Held]]) -> list[tuple[float, Meeting]]:
@@ -123,9 +122,8 @@ def _met(group: str, ranks: tuple[int, ...], by_rank: Mapping[int, list[_Held]])
         if len(row) < 2:
             continue
         first = next(iter(row.values())).each
-        op = "send" if op_of(first) in P2P else op_of(first)
         meeting = Meeting(
-            group=group, op=op, number=number, payload_bytes=max(held.each.call.payload_bytes for held in row.values()),
+            group=group, op=_met_op(first), number=number, payload_bytes=max(held.each.call.payload_bytes for held in row.values()),
             ranks=ranks or tuple(sorted(row)), whole=set(ranks or row) <= set(row),
             duration_s={rank: held.each.duration_s for rank, held in row.items()},
             start_s={rank: held.origin_s + held.each.start_s for rank, held in row.items()},
@@ -136,15 +134,20 @@ def _met(group: str, ranks: tuple[int, ...], by_rank: Mapping[int, list[_Held]])
 
 def _aligned(by_rank: Mapping[int, list[_Held]]) -> list[dict[int, _Held]]:
     """The collectives of one group, those that belong together in one row."""
-    if all(held.each.call.seq is not None for mine in by_rank.values() for held in mine):
+    if all(held.each.call.seq is not None and held.each.call.op not in P2P for mine in by_rank.values() for held in mine):
         return _by_number(by_rank)
-    shifts = _shifts({rank: [op_of(held.each) for held in mine] for rank, mine in by_rank.items()})
+    shifts = _shifts({rank: [_met_op(held.each) for held in mine] for rank, mine in by_rank.items()})
     rows: dict[int, dict[int, _Held]] = defaultdict(dict)
     for rank, mine in by_rank.items():
         for place, held in enumerate(mine):
             if rank in shifts:
                 rows[place + shifts[rank]][rank] = held
-    return [row for _, row in sorted(rows.items()) if len({op_of(held.each) for held in row.values()} - set(P2P)) <= 1]
+    return [row for _, row in sorted(rows.items()) if len({_met_op(held.each) for held in row.values()}) == 1]
+
+
+def _met_op(each: Communication) -> str:
+    """What both ends call it: a message is a send."""
+    return "send" if op_of(each) in P2P else op_of(each)
 
 
 def _by_number(by_rank: Mapping[int, list[_Held]]) -> list[dict[int, _Held]]:

@@ -68,6 +68,16 @@ class Profile:
         return found
 
     @cached_property
+    def all_waiting_s(self) -> Mapping[int, float]:
+        """By rank, in collectives and messages. A message waits at the end that came first."""
+        found = dict(self.waiting_s)
+        for meeting in self.meetings:
+            if meeting.op == "send":
+                for rank, waited in meeting.waiting_s.items():
+                    found[rank] += waited
+        return found
+
+    @cached_property
     def caused_s(self) -> Mapping[int, float]:
         """By rank, the waiting of others in the collectives that it came last to."""
         found = dict.fromkeys(self.ranks, 0.0)

@@ -56,7 +56,7 @@ def collective_totals(profile: Profile) -> list[CollectiveTotal]:
             sizes[group_label(each), op_of(each)] += each.call.payload_bytes
     found = []
     for group, op in kinds:
-        met = [each for each in profile.meetings if each.op == op and each.group == group]
+        met = [each for each in profile.meetings if each.op == ("send" if op == "recv" else op) and each.group == group]
         found.append(
             CollectiveTotal(
                 group=group, op=op, calls=counts[group, op], payload_bytes=sizes[group, op],

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from meshwright.diagnose.slow.planned import Comparison, planned_against_measured
 from meshwright.diagnose.slow.profile import Profile, profile_of
 from meshwright.diagnose.slow.step_split import IDLE_CAUSES, StepSplit
-from meshwright.diagnose.slow.summary import CollectiveTotal, collective_totals
+from meshwright.diagnose.slow.summary import CollectiveTotal, axes_of, collective_totals
 from meshwright.diagnose.slow.what_if import WhatIf, what_ifs
 from meshwright.render.text import Column, table
 from meshwright.units import format_seconds, format_traffic
@@ -40,8 +41,10 @@ def step_tables(evidence: Evidence, every_row: bool = False) -> Iterator[StepTab
     most = 10**9 if every_row else MAX_ROWS
     if (profile := evidence.derived(profile_of)) is not None:
         yield _ranks(profile, most)
-        if totals := collective_totals(profile):
+        if totals := collective_totals(profile, axes_of(evidence)):
             yield _collectives(totals, most)
+        if (compared := evidence.derived(planned_against_measured)) is not None:
+            yield _against_plan(compared, most)
     for each in evidence.derived(what_ifs):
         yield _workers(each, most)
 
@@ -86,9 +89,9 @@ def _ranks(profile: Profile, most: int) -> StepTable:
 
 
 def _collectives(totals: list[CollectiveTotal], most: int) -> StepTable:
-    named = any(each.group for each in totals)
+    named, placed = any(each.group for each in totals), any(each.axis for each in totals)
     columns = [
-        *([Column("group")] if named else []), Column("op"),
+        *([Column("axis")] if placed else []), *([Column("group")] if named else []), Column("op"),
         *(Column(name, right=True) for name in ("calls", "bytes", "exposed", "hidden", "transfer", "waiting")), Column("came last"),
     ]  # fmt: skip
     rows: list[list[object]] = []
@@ -103,8 +106,33 @@ def _collectives(totals: list[CollectiveTotal], most: int) -> StepTable:
             *(None if value is None else format_seconds(value) for value in seconds),
             late,
         ]
-        rows.append([each.group, *row] if named else row)
+        rows.append([*([each.axis] if placed else []), *([each.group] if named else []), *row])
     return StepTable(title="Collectives, all ranks together (bytes: of a call, mean)", columns=columns, rows=rows)
+
+
+def _against_plan(compared: Comparison, most: int) -> StepTable:
+    """Each collective and phase, measured beside predicted."""
+    columns = [
+        Column("what"),
+        *(Column(name, right=True) for name in ("bytes", "calls", "measured", "predicted", "ratio", "nodes", "planned")),
+    ]
+    rows: list[list[object]] = [
+        [each.phase, None, None, *_seconds(each.measured_s, each.predicted_s), None, None] for each in compared.phases
+    ]
+    longest = sorted(compared.collectives, key=lambda each: -each.calls * each.measured_s)
+    rows += [
+        [
+            f"{each.axis} {each.op}", format_traffic(each.payload_bytes), f"{each.calls:g}", *_seconds(each.measured_s, each.predicted_s),
+            str(each.nodes), str(each.planned_nodes),
+        ]
+        for each in longest[:most]
+    ]  # fmt: skip
+    notes = ["phases: compute of a step; collectives: transfer of one call, without waiting; calls: per step and rank"]
+    return StepTable(title="Measured against the plan", columns=columns, rows=rows, notes=notes)
+
+
+def _seconds(measured_s: float, predicted_s: float) -> tuple[str, str, str]:
+    return format_seconds(measured_s), format_seconds(predicted_s), f"{measured_s / predicted_s:.2f}" if predicted_s else ""
 
 
 def _workers(found: WhatIf, most: int) -> StepTable:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meshwright.collectives.price import Group, collective_s
 from meshwright.diagnose.slow.meetings import Meeting
@@ -69,11 +69,17 @@ class ComparedPhase:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """collectives: those whose axis and payload are known. phases: of computing; empty where the traces do not tell them apart."""
+    """collectives: those whose axis and payload are known. phases: of computing; empty where the traces do not tell them apart.
+    axes: of the groups, by their names."""
 
     collectives: tuple[Compared, ...]
     phases: tuple[ComparedPhase, ...]
     step_s: float
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every collective and phase, measured beside predicted."""
+        return {"collectives": [asdict(each) for each in self.collectives], "phases": [asdict(each) for each in self.phases]}
 
 
 def planned_against_measured(evidence: Evidence) -> Comparison | None:
@@ -90,8 +96,11 @@ def compare_with_plan(profile: Profile, plan: Job) -> Comparison:
     numbers = priced(plan.model, plan.cluster, plan.workload, plan.layout, plan.stack)
     mesh = Mesh(plan.layout, kv_heads=kv_heads(plan.model))
     by_kind: dict[tuple[str, str, int], list[Meeting]] = defaultdict(list)
+    axes: dict[str, str] = {}
     for meeting in profile.meetings:
         axis = _axis(meeting, mesh)
+        if axis is not None and meeting.group:
+            axes.setdefault(meeting.group, axis)
         if axis is not None and meeting.payload_bytes:
             by_kind[axis, meeting.op, meeting.payload_bytes].append(meeting)
     collectives = [_compared(numbers, mesh, profile, kind, meetings) for kind, meetings in by_kind.items()]
@@ -99,6 +108,7 @@ def compare_with_plan(profile: Profile, plan: Job) -> Comparison:
         collectives=tuple(each for each in collectives if each is not None),
         phases=tuple(_phases(profile, numbers)),
         step_s=mean(split.window_s / split.steps for split in profile.splits),
+        axes=axes,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from meshwright.diagnose.slow.planned import planned_against_measured
 from meshwright.diagnose.slow.profile import Profile, profile_of
 from meshwright.diagnose.slow.step_split import group_label, op_of
 from meshwright.diagnose.slow.what_if import WhatIf, what_ifs
@@ -14,7 +15,7 @@ from meshwright.diagnose.slow.what_if import WhatIf, what_ifs
 if TYPE_CHECKING:
     from meshwright.diagnose.evidence import Evidence
 
-__all__ = ["CollectiveTotal", "collective_totals", "step_json"]
+__all__ = ["CollectiveTotal", "axes_of", "collective_totals", "step_json"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +23,13 @@ class CollectiveTotal:
     """All calls of one op in groups of one name.
 
     Attributes:
-        calls: of all ranks that were traced. exposed_s, hidden_s: of all ranks together.
+        axis: of the mesh, "" if no plan tells. calls: of all ranks that were traced. exposed_s, hidden_s: of all ranks together.
         transfer_s, waiting_s: of all ranks together; None where no other rank's trace is there to tell them apart.
         late: how often each rank came last.
     """
 
     group: str
+    axis: str
     op: str
     calls: int
     payload_bytes: int
@@ -39,13 +41,19 @@ class CollectiveTotal:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "group": self.group or None, "op": self.op, "calls": self.calls, "payload_bytes": self.payload_bytes,
+            "group": self.group or None, "axis": self.axis or None, "op": self.op, "calls": self.calls, "payload_bytes": self.payload_bytes,
             "exposed_s": self.exposed_s, "hidden_s": self.hidden_s, "transfer_s": self.transfer_s, "waiting_s": self.waiting_s,
             "late_ranks": {str(rank): count for rank, count in self.late.items()},
         }  # fmt: skip
 
 
-def collective_totals(profile: Profile) -> list[CollectiveTotal]:
+def axes_of(evidence: Evidence) -> Mapping[str, str]:
+    """The mesh axis of each group, by its name, as far as a plan tells."""
+    compared = evidence.derived(planned_against_measured)
+    return {} if compared is None else compared.axes
+
+
+def collective_totals(profile: Profile, axes: Mapping[str, str]) -> list[CollectiveTotal]:
     """By (group, op), the longest first."""
     kinds = {kind for split in profile.splits for kind in split.exposed_s}
     counts: Counter[tuple[str, str]] = Counter()
@@ -59,7 +67,7 @@ def collective_totals(profile: Profile) -> list[CollectiveTotal]:
         met = [each for each in profile.meetings if each.op == ("send" if op == "recv" else op) and each.group == group]
         found.append(
             CollectiveTotal(
-                group=group, op=op, calls=counts[group, op], payload_bytes=sizes[group, op],
+                group=group, axis=axes.get(group, ""), op=op, calls=counts[group, op], payload_bytes=sizes[group, op],
                 exposed_s=sum(split.exposed_s.get((group, op), 0.0) for split in profile.splits),
                 hidden_s=sum(split.hidden_s.get((group, op), 0.0) for split in profile.splits),
                 transfer_s=sum(each.transfer_s * len(each.duration_s) for each in met) if met else None,
@@ -71,13 +79,15 @@ def collective_totals(profile: Profile) -> list[CollectiveTotal]:
 
 
 def step_json(evidence: Evidence) -> dict[str, Any]:
-    """``step`` for traces and ``pipelines`` for tables; neither key where there is nothing of the kind."""
+    """``step`` for traces, ``plan`` for traces beside a plan, ``pipelines`` for tables; no key where there is nothing of the kind."""
     answer: dict[str, Any] = {}
     if (profile := evidence.derived(profile_of)) is not None:
         answer["step"] = {
             "ranks": [_rank_json(profile, rank) for rank in profile.ranks],
-            "collectives": [each.as_json() for each in collective_totals(profile)],
+            "collectives": [each.as_json() for each in collective_totals(profile, axes_of(evidence))],
         }
+    if (compared := evidence.derived(planned_against_measured)) is not None:
+        answer["plan"] = compared.as_json()
     if tables := evidence.derived(what_ifs):
         answer["pipelines"] = [_table_json(each) for each in tables]
     return answer

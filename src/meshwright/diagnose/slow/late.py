@@ -33,7 +33,7 @@ def doing(profile: Profile, meeting: Meeting) -> str:
     if named := _longest_annotation(trace, start_s, end_s):
         parts.append(f"its host was in `{named}` for most of it")
     before = start_s < 0
-    told = f"In the {format_seconds(span)} before {meeting.op} {meeting.number} of rank {meeting.late_rank}, it {', '.join(parts)}"
+    told = f"In the {format_seconds(span)} before it came to {meeting.op} {meeting.number}, rank {meeting.late_rank} {', '.join(parts)}"
     return told + (" (its trace begins later than that)" if before else "")
 
 

@@ -16,6 +16,7 @@ import pytest
 from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.judge import diagnose, evidence_of
 from meshwright.diagnose.slow.profile import Profile, profile_of
+from meshwright.diagnose.slow.summary import step_json
 from meshwright.diagnose.slow.what_if import WhatIf, what_ifs
 from shared_data import shared
 
@@ -139,3 +140,14 @@ def test_the_culprit_waits_least(job: tuple[str, Path, WhatIf]) -> None:
 def test_nothing_is_derived_twice() -> None:
     evidence = Evidence()
     assert evidence.derived(profile_of) is None and evidence.derived(what_ifs) == ()
+
+
+def test_json_has_the_figures_of_the_headline() -> None:
+    evidence, _ = evidence_of([shared(f"{TRACES}/dlrm-8-ranks/dlrm_kineto.tar.gz")])
+    step = step_json(evidence)["step"]
+    assert step["late_ranks"] == [7, 7, 7, 7, 7, 5, 5, 4]
+    assert step["waiting_s"] / step["communicating_s"] == pytest.approx(0.964, abs=5e-4)
+    assert step["transfer_s"] + step["waiting_s"] == pytest.approx(step["communicating_s"])
+    for rank in step["ranks"]:
+        parts = sum(rank["compute_s"].values()) + rank["exposed_s"] + sum(rank["idle_s"].values())
+        assert parts == pytest.approx(rank["window_s"])

@@ -130,7 +130,9 @@ def _window(trace: Trace, kernels: Spans) -> tuple[float, float, int, float]:
     steps = steps_of(trace)
     last = max([float(kernels.end_s.max()) if len(kernels) else 0.0, *(each.end_s for each in trace.communications)])
     if len(steps):
-        return float(steps.start_s.min()), max(float(steps.end_s.max()), last), len(steps), float(steps.duration_s.sum())
+        number = len(set(steps.name.tolist()))  # a step may be annotated on several threads
+        stepped_s = intervals.length(intervals.of(steps.start_s, steps.end_s))
+        return float(steps.start_s.min()), max(float(steps.end_s.max()), last), number, stepped_s
     spans = [trace.annotations, trace.operators, trace.launches, kernels]
     start = min([float(each.start_s.min()) for each in spans if len(each)] + [each.start_s for each in trace.communications[:1]])
     end = max([last] + [float(each.end_s.max()) for each in spans if len(each)])

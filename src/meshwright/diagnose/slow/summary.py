@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectiveTotal", "axes_of", "collective_totals", "step_json"]
 
+MOST_LATE = 10_000
+"""Collectives whose late rank is in the JSON, the first ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveTotal:
@@ -84,6 +87,10 @@ def step_json(evidence: Evidence) -> dict[str, Any]:
     if (profile := evidence.derived(profile_of)) is not None:
         answer["step"] = {
             "ranks": [_rank_json(profile, rank) for rank in profile.ranks],
+            "communicating_s": profile.communicating_s,
+            "transfer_s": profile.communicating_s - sum(profile.caused_s.values()),
+            "waiting_s": sum(profile.caused_s.values()),
+            "late_ranks": [each.late_rank for each in profile.collectives[:MOST_LATE]],
             "collectives": [each.as_json() for each in collective_totals(profile, axes_of(evidence))],
         }
     if (compared := evidence.derived(planned_against_measured)) is not None:

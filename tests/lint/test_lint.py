@@ -183,3 +183,12 @@ def test_command_line(tmp_path: Path, meshwright: Callable[..., Result]) -> None
     assert set(answer["findings"][0]) == {"code", "title", "ranks", "group", "collective", "evidence", "remedy", "confidence"}
     text = meshwright("lint", str(path), "--cluster", "gb200-nvl72")
     assert "tp-across-nodes" not in text.output and "kv-copies" in text.output
+
+
+def test_python_interface(tmp_path: Path) -> None:
+    import meshwright as mw
+
+    path = tmp_path / "serve.sh"
+    path.write_text("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 16\n", encoding="utf-8")
+    assert codes(mw.lint(path)) == {"tp-across-nodes", "kv-copies"}
+    assert codes(mw.lint(str(path), cluster="gb200-nvl72")) == {"kv-copies"}

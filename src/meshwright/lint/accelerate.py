@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from meshwright.lint.setup import Setup
+from meshwright.lint.setup import Setup, whole
 
 __all__ = ["is_config", "setup_of"]
 
@@ -25,23 +25,19 @@ def is_config(values: Mapping[str, Any]) -> bool:
 def setup_of(values: Mapping[str, Any]) -> Setup:
     """The setup of a config's keys."""
     fsdp, parallel = (found if isinstance(found := values.get(key), dict) else {} for key in ("fsdp_config", "parallelism_config"))
-    gpus, nodes = _whole(values.get("num_processes")), _whole(values.get("num_machines")) or 1
+    gpus, nodes = whole(values.get("num_processes")), whole(values.get("num_machines")) or 1
     strategy = str(fsdp.get("fsdp_sharding_strategy", "FULL_SHARD"))
     reshard = str(fsdp.get("fsdp_reshard_after_forward", strategy)).upper()
     keeps = reshard in ("FALSE", "SHARD_GRAD_OP", "2")
-    tp = _whole(parallel.get("parallelism_config_tp_size")) or 1
+    tp = whole(parallel.get("parallelism_config_tp_size")) or 1
     degrees: dict[str, object] = {
-        "tp": tp, "cp": _whole(parallel.get("parallelism_config_cp_size")) or 1, "zero": SHARDED.get(strategy, 3),
+        "tp": tp, "cp": whole(parallel.get("parallelism_config_cp_size")) or 1, "zero": SHARDED.get(strategy, 3),
         "zero_variant": "keep" if keeps and SHARDED.get(strategy, 3) == 3 else "",
     }  # fmt: skip
     for key in ("dp_shard", "dp_replicate"):
-        if (size := _whole(parallel.get(f"parallelism_config_{key}_size"))) is not None:
+        if (size := whole(parallel.get(f"parallelism_config_{key}_size"))) is not None:
             degrees[key] = size
     per_node = gpus // nodes if gpus and gpus % nodes == 0 else None
     if gpus and per_node and "HYBRID" in strategy.upper() and nodes > 1:
         degrees |= {"dp_shard": per_node, "dp_replicate": nodes}
     return Setup(framework="FSDP (Accelerate)", degrees=degrees, gpus=gpus, gpus_per_node=per_node, words=WORDS)
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

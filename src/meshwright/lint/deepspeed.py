@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from meshwright.lint.setup import Problem, Setup
+from meshwright.lint.setup import Problem, Setup, whole
 
 __all__ = ["is_config", "setup_of"]
 
@@ -29,13 +29,13 @@ def is_config(values: Mapping[str, Any]) -> bool:
 def setup_of(values: Mapping[str, Any], gpus: int | None = None, gpus_per_node: int | None = None) -> Setup:
     """The setup of a config's keys; "auto", which the trainer fills in, counts as not said."""
     zero = values.get("zero_optimization")
-    stage = _whole(zero.get("stage")) if isinstance(zero, dict) else 0
+    stage = whole(zero.get("stage")) if isinstance(zero, dict) else 0
     tensor = values.get("tensor_parallel")
-    tp = _whole(tensor.get("autotp_size")) or 1 if isinstance(tensor, dict) else 1
+    tp = whole(tensor.get("autotp_size")) or 1 if isinstance(tensor, dict) else 1
     micro, batch, steps = (
-        _whole(values.get(key)) for key in ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+        whole(values.get(key)) for key in ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
     )
-    sequence = _whole(values.get("sequence_parallel_size")) or 1
+    sequence = whole(values.get("sequence_parallel_size")) or 1
     degrees: dict[str, object] = {"tp": tp, "mb": micro or 1, "zero": min(stage or 0, 3)}
     if sequence > 1:
         degrees |= {"cp": sequence, "cp_kind": "ulysses", "ulysses": sequence}
@@ -56,7 +56,3 @@ def _arithmetic(micro: int | None, batch: int | None, steps: int | None, ranks: 
     parts = f"micro-batch {micro} x accumulation {steps}" + (f" x {ranks} data-parallel ranks = {right}" if ranks else "")
     title = f"`train_batch_size` = {batch} is {'not' if ranks else 'no multiple of'} {parts}"
     return (Problem(code="batch", title=title, remedy="leave one of the three out: DeepSpeed works it out from the others"),)
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from meshwright.lint.shell import Options, Script
 from meshwright.spec.model import Model
 
-__all__ = ["Problem", "Setup", "gpus_of"]
+__all__ = ["Problem", "Setup", "gpus_of", "whole"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +76,10 @@ def _of_gres(text: str | None) -> int | None:
     """``gpu:h100:8`` -> 8."""
     last = (text or "").rpartition(":")[2]
     return int(last) if last.isdigit() else None
+
+
+def whole(value: object) -> int | None:
+    """A config's value if it is a whole number above 0; a text of digits counts, "auto" does not."""
+    if isinstance(value, str) and value.isdigit() and len(value) < 10:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

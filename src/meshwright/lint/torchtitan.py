@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.lint.models import named_model
-from meshwright.lint.setup import Setup
+from meshwright.lint.setup import Setup, whole
 
 __all__ = ["is_config", "setup_of"]
 
@@ -84,7 +84,4 @@ def _model(model: Mapping[str, Any]) -> Any:
 
 
 def _degree(table: Mapping[str, Any], key: str, default: int) -> int:
-    value = table.get(key, default)
-    if isinstance(value, str) and value.isdigit():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+    return whole(table.get(key)) or default

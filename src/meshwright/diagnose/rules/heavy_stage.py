@@ -30,7 +30,7 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
 
 def _in_table(found: WhatIf) -> Iterator[Hit]:
     stage = max(found.stages, key=lambda each: found.stages[each])
-    if found.slowdown < LEAST_SLOWDOWN or found.stages[stage] < MOST or max(found.workers.values()) >= MOST:
+    if found.slowdown < LEAST_SLOWDOWN or min(found.stages[stage], found.computing) < MOST or max(found.workers.values()) >= MOST:
         return
     stages = _by_stage(found.compute_s)
     others = [each for each in stages if each != stage]

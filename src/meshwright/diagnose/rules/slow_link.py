@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from statistics import median
+from collections.abc import Callable, Iterable, Iterator
+from statistics import mean, median
 
 from meshwright.diagnose.evidence import Evidence, Hit
+from meshwright.diagnose.finding import ranks_text
 from meshwright.diagnose.rules.straggler import LEAST_SLOWDOWN, MOST
 from meshwright.diagnose.slow.meetings import Meeting, meetings_of
 from meshwright.diagnose.slow.profile import profile_of
@@ -41,10 +42,11 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
         yield from _in_table(each)
 
 
-def _slow_groups(meetings: Iterable[Meeting], slower: float, least_calls: int, matters: object, steps: int) -> Iterator[Hit]:
+def _slow_groups(
+    meetings: Iterable[Meeting], slower: float, least_calls: int, matters: Callable[[int, float], bool], steps: int
+) -> Iterator[Hit]:
     """matters: of (number of calls, excess seconds of one), whether they are worth telling."""
-    assert callable(matters)
-    siblings: dict[tuple[object, ...], dict[tuple[str, tuple[int, ...]], list[float]]] = defaultdict(lambda: defaultdict(list))
+    siblings: dict[tuple[str, str, int, int], dict[tuple[str, tuple[int, ...]], list[float]]] = defaultdict(lambda: defaultdict(list))
     for each in meetings:
         if each.whole:
             siblings[_family(each.group), each.op, each.payload_bytes, len(each.ranks)][each.group, each.ranks].append(each.transfer_s)
@@ -56,15 +58,23 @@ def _slow_groups(meetings: Iterable[Meeting], slower: float, least_calls: int, m
             mine_s = median(times)
             if len(times) >= least_calls and mine_s >= slower * usual_s and matters(len(times), mine_s - usual_s):
                 yield Hit(
-                    ranks=ranks, group=group or None, collective=str(op), confidence="high" if len(times) > 2 else "medium",
-                    words={"times": f"{mine_s / usual_s:.1f}"},
+                    ranks=ranks, group=group or None, collective=op, confidence="high" if len(times) > 2 else "medium",
+                    words={"what": f"{_named(op, group, ranks)}, {mine_s / usual_s:.1f} times slower than that of other groups"},
                     evidence=(
-                        f"{len(times)} calls of {format_traffic(float(str(payload_bytes)))} transfer in {format_seconds(mine_s)} (median), "
+                        f"{_times(len(times))} of {format_traffic(payload_bytes)} transfer in {format_seconds(mine_s)} (median), "
                         f"those of the {len(groups) - 1} other groups that do the same in {format_seconds(usual_s)}",
                         "Waiting for late ranks is not counted: it is the time from the last rank's arrival on",
                     ),
                     weight=(mine_s - usual_s) * len(times) / steps,
                 )  # fmt: skip
+
+
+def _times(count: int) -> str:
+    return "one call" if count == 1 else f"{count:,} calls"
+
+
+def _named(op: str, group: str, ranks: tuple[int, ...]) -> str:
+    return f"{op} of {group} ({ranks_text(ranks)})" if group else f"{op} of {ranks_text(ranks)}"
 
 
 def _family(group: str) -> str:
@@ -73,17 +83,39 @@ def _family(group: str) -> str:
 
 
 def _in_table(found: WhatIf) -> Iterator[Hit]:
-    kinds = {kind: share for kind, share in found.kinds.items() if not kind.endswith("-compute") and kind != "optimizer"}
-    if not kinds or found.slowdown < LEAST_SLOWDOWN or max(*found.workers.values(), *found.stages.values()) >= MOST:
+    """Messages, or one kind of collective, that explain half of the loss."""
+    if found.slowdown < LEAST_SLOWDOWN:
         return
-    kind = max(kinds, key=lambda each: kinds[each])
-    if kinds[kind] < MOST:
+    shares = {kind: share for kind, share in found.kinds.items() if not kind.endswith(("-compute", "-send")) and kind != "optimizer"}
+    shares["messages between stages"] = sum(share for kind, share in found.kinds.items() if kind.endswith("-send"))
+    kind = max(shares, key=lambda each: shares[each])
+    if shares[kind] < MOST:
         return
+    ranks, told = _slowest_messages(found) if kind not in found.kinds else ((), ())
     yield Hit(
-        collective=kind, group=None, words={"times": f"{found.slowdown:.2f}"},
+        ranks=ranks, collective=kind,
+        words={"what": f"{kind} make the step {found.slowdown:.2f} times longer" + (f", those of {ranks_text(ranks)}" if ranks else "")},
         evidence=(
-            f"Were every {kind} as fast as the median one, {kinds[kind]:.0%} of the loss would go away",
-            f"A step loses {format_seconds(found.lost_s)} of {format_seconds(found.played_s)}",
+            f"Were every one of the {kind} as fast as the median one, {shares[kind]:.0%} of the loss would go away",
+            f"A step loses {format_seconds(found.lost_s)} of {format_seconds(found.played_s)}", *told,
         ),
         weight=found.lost_s,
     )  # fmt: skip
+
+
+def _slowest_messages(found: WhatIf) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Both ends of the slowest link, and how slow it is."""
+    seconds: dict[tuple[int, int, int], list[float]] = defaultdict(list)
+    for node, duration in zip(found.graph.nodes, found.graph.duration_s, strict=True):
+        if node.kind.endswith("-send"):
+            there = node.stage + (1 if node.kind.startswith("forward") else -1)
+            seconds[node.data_rank, min(node.stage, there), max(node.stage, there)].append(float(duration.mean()))
+    means = {link: mean(each) for link, each in seconds.items()}
+    data_rank, *ends = worst = max(means, key=lambda link: means[link])
+    ranks = tuple(found.graph.rank[data_rank, stage] for stage in ends if (data_rank, stage) in found.graph.rank)
+    usual_s = median(means.values())
+    told = (
+        f"Messages between stages {ends[0]} and {ends[1]} of data rank {data_rank} take {format_seconds(means[worst])}, "
+        f"those of other links {format_seconds(usual_s)} (median)"
+    )
+    return ranks, (told,)

@@ -109,7 +109,7 @@ def _least(profile: Profile, culprit: int) -> str:
 
 def _in_table(found: WhatIf) -> Iterator[Hit]:
     worker = max(found.workers, key=lambda each: found.workers[each])
-    if found.slowdown < LEAST_SLOWDOWN or found.workers[worker] < MOST:
+    if found.slowdown < LEAST_SLOWDOWN or min(found.workers[worker], found.computing) < MOST:
         return
     data_rank, stage = worker
     rank = found.graph.rank.get(worker)

@@ -30,15 +30,15 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
             words={"what": f"{len(suspects)} kernel{'s' if len(suspects) > 1 else ''} counted as communication by name alone"},
             evidence=_told(suspects),
         )  # fmt: skip
-    elif profile.world_size > 1 and not any(trace.communications for trace in profile.traces) and any(map(_computes, profile.traces)):
+    elif (
+        profile.world_size > 1
+        and not any(trace.communications for trace in profile.traces)
+        and any(len(trace.compute) for trace in profile.traces)
+    ):
         yield Hit(
             confidence="low", words={"what": f"no kernel of this job of {profile.world_size} ranks is known as communication"},
             evidence=("Either none was traced, or it is among these kernels on streams of their own", *_told(_beside(profile))),
         )  # fmt: skip
-
-
-def _computes(trace: object) -> bool:
-    return bool(len(getattr(trace, "compute", ())))
 
 
 def _told(seconds: Mapping[str, float]) -> tuple[str, ...]:

@@ -41,8 +41,7 @@ def _in_profile(profile: Profile) -> Iterator[Hit]:
 def _in_table(found: WhatIf) -> Iterator[Hit]:
     if found.slowdown < LEAST_SLOWDOWN or max(*found.workers.values(), *found.stages.values()) >= MOST:
         return
-    computing = sum(share for kind, share in found.kinds.items() if kind.endswith("-compute"))
-    if computing < MOST:
+    if found.computing < MOST:
         return
     alike = _correlation(found)
     yield Hit(
@@ -51,7 +50,7 @@ def _in_table(found: WhatIf) -> Iterator[Hit]:
             f"The job is {found.slowdown:.3f} times slower than if every operation took its usual time: {format_seconds(found.played_s)} a "
             f"step against {format_seconds(found.ideal_s)}",
             f"No worker explains more than {max(found.workers.values()):.1%} of the loss and no stage more than "
-            f"{max(found.stages.values()):.1%}; computations together explain {computing:.1%}",
+            f"{max(found.stages.values()):.1%}; computations together explain {found.computing:.1%}",
             f"Forward and backward times of the micro-batches correlate with {alike:.2f}: "
             + ("what a micro-batch holds makes the difference" if alike >= ALIKE else "it is not only what a micro-batch holds"),
         ),

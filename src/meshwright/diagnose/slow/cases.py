@@ -13,7 +13,8 @@
         - kernel my_allreduce 50-60     # a kernel by its name
         - call cudaStreamSynchronize 60-90
 
-``operations`` makes the table of a 1F1B pipeline, ``slow`` being ``{rank: r, times: x}`` or ``{stage: s, times: x}``.
+``operations`` makes the table of a 1F1B pipeline, ``slow`` being ``{rank: r, times: x}``, ``{stage: s, times: x}`` or
+``{link: r, times: x}``, the messages between rank r and the next stage.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ def operations(value: Mapping[str, Any]) -> Iterable[OperationGraph]:
 
 
 def table_of(
-    stages: int, data_ranks: int, micro_batches: int, steps: int, forward: float, backward: float, slow: Mapping[str, Any] | None = None
-) -> Operations:
+    stages: int, data_ranks: int, micro_batches: int, steps: int, forward: float, backward: float, transfer: float = 0.0,
+    slow: Mapping[str, Any] | None = None,
+) -> Operations:  # fmt: skip
     import numpy as np
 
     from meshwright.schedule import build
@@ -105,16 +107,9 @@ def table_of(
     kinds = ("forward-compute", "backward-compute", "forward-send", "forward-recv", "backward-send", "backward-recv")
     rows: list[tuple[int, int, int, int, int, float, float]] = []
     for data_rank in range(data_ranks):
-        times = np.ones(stages)
-        for stage in range(stages):
-            if (
-                slow
-                and slow.get("rank", stage * data_ranks + data_rank) == stage * data_ranks + data_rank
-                and slow.get("stage", stage) == stage
-            ):
-                times[stage] = slow["times"]
-        played = simulate(schedule, uniform_costs(schedule, forward * times, backward / 2 * times, backward / 2 * times))
-        done = _spans(played, stages)
+        times, link = _times(stages, data_rank, data_ranks, slow or {})
+        costs = uniform_costs(schedule, forward * times, backward / 2 * times, backward / 2 * times, transfer * link)
+        done = _spans(simulate(schedule, costs), stages)
         for step in range(steps):
             rows += [(data_rank, stage, step, sequence, kind, *span) for kind, stage, sequence, span in _rows(done, stages)]
     columns = list(zip(*rows, strict=True))
@@ -126,14 +121,28 @@ def table_of(
     )  # fmt: skip
 
 
-Spans = dict[tuple[int, int], list[tuple[float, float]]]
+def _times(stages: int, data_rank: int, data_ranks: int, slow: Mapping[str, Any]) -> tuple[Any, Any]:
+    """By stage, the factors of this data rank's computations, and of the messages behind the stage."""
+    import numpy as np
+
+    times, link = np.ones(stages), np.ones(stages)
+    for stage in range(stages):
+        mine = stage * data_ranks + data_rank
+        if slow.get("rank") == mine or slow.get("stage") == stage:
+            times[stage] = slow["times"]
+        if slow.get("link") == mine:
+            link[stage] = slow["times"]
+    return times, link
+
+
+Spans = dict[tuple[int, int], list[tuple[float, float, float]]]
 
 
 def _spans(played: Any, stages: int) -> Spans:
-    """(kind, stage) -> spans in order: kind 0 is forward, 1 backward."""
+    """(kind, stage) -> (start, end, arrival of the input) in order: kind 0 is forward, 1 backward."""
     found: Spans = {(kind, stage): [] for kind in (0, 1) for stage in range(stages)}
-    for event in played:
-        found[int(event.kind != 0), event.rank].append((event.start_s, event.end_s))
+    for event, arrival in zip(played, played.arrival_s.tolist(), strict=True):
+        found[int(event.kind != 0), event.rank].append((event.start_s, event.end_s, arrival))
     return {key: sorted(spans) for key, spans in found.items()}
 
 
@@ -142,10 +151,10 @@ def _rows(done: Spans, stages: int) -> Iterable[tuple[int, int, int, tuple[float
     at which the receiver was busy."""
     for (kind, stage), spans in done.items():
         there = stage + (1 if kind == 0 else -1)
-        for sequence, (start, end) in enumerate(spans):
+        for sequence, (start, end, _) in enumerate(spans):
             yield kind, stage, sequence, (start, end)
             if 0 <= there < stages:
-                needed = done[kind, there][sequence][0]
-                busy = max((each for other in (0, 1) for _, each in done[other, there] if each <= needed), default=0.0)
-                yield 2 + 2 * kind, stage, sequence, (end, end)
-                yield 3 + 2 * kind, there, sequence, (min(busy, end), end)
+                needed, _, arrival = done[kind, there][sequence]
+                busy = max((each for other in (0, 1) for _, each, _ in done[other, there] if each <= needed), default=0.0)
+                yield 2 + 2 * kind, stage, sequence, (end, arrival)
+                yield 3 + 2 * kind, there, sequence, (min(busy, arrival), arrival)

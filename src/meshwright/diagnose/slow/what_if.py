@@ -49,6 +49,11 @@ class WhatIf:
         return self.played_s / self.ideal_s
 
     @property
+    def computing(self) -> float:
+        """Share of the loss that computations explain, of all workers together."""
+        return sum(share for kind, share in self.kinds.items() if kind.endswith("-compute") or kind == "optimizer")
+
+    @property
     def lost_s(self) -> float:
         """Of a step."""
         return self.played_s - self.ideal_s

@@ -42,8 +42,8 @@ def _hit(each: Compared) -> Hit:
             "because": because,
         },
         evidence=(
-            f"{each.calls:g} times a step {format_traffic(each.payload_bytes)}: {format_seconds(each.calls * each.measured_s)} of transfer, "
-            f"{format_seconds(each.calls * each.predicted_s)} predicted; waiting for late ranks is not in either",
+            f"{each.calls:g} times a step {format_traffic(each.payload_bytes)}: {format_seconds(each.calls * each.measured_s)}, "
+            f"{format_seconds(each.calls * each.predicted_s)} predicted (transfer; waiting for late ranks is in neither)",
             told,
         ),
         weight=(each.measured_s - each.predicted_s) * each.calls,

@@ -299,6 +299,21 @@ def diagnose(*paths: str | Path, plan: str | Path | Plan | None = None) -> Diagn
     return diagnosed([Path(path) for path in paths], job)
 
 
+def lint(path: str | Path, *, cluster: str | None = None, gpus: int | None = None) -> Diagnosis:
+    """What is wrong or silly about the job that a launch script or a config starts; nothing of it is executed.
+
+    Args:
+        path: a shell script, a torchtitan job file, a DeepSpeed or an Accelerate config.
+        cluster: to judge by its links. gpus: where the file does not say.
+
+    Raises:
+        InputError: the file cannot be read or starts no job that is known; no such cluster.
+    """
+    from meshwright.lint.judge import lint as linted
+
+    return linted(Path(path), cluster, gpus)
+
+
 def numbers_of(job: Job, index: int = 0) -> Priced:
     """The priced ledger of one of the job's layouts."""
     from meshwright.estimate import priced

@@ -30,9 +30,12 @@ from math import prod
 from typing import Any
 
 from meshwright.diagnose.calls import Call, RankCalls, Status
+from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.readers import job_log
+from meshwright.diagnose.slow import cases as slow
 from meshwright.diagnose.source import Source, Unreadable
 from meshwright.diagnose.stacks import Stack
+from meshwright.job import Asked, resolve
 from meshwright.recording.events import Event, Group, Header
 from meshwright.recording.read import Recording
 from meshwright.units import DTYPE_BYTES
@@ -42,6 +45,14 @@ CALL = re.compile(
     r"(?: splits (?P<sent>[\d,]+) -> (?P<received>[\d,]+))?(?: (?:to|from|root) (?P<peer>\d+))?(?: tag (?P<tag>\d+))?"
     r"(?: in (?P<module>\S+))?(?: at (?P<site>[^\s,]+))?(?: number (?P<number>\d+))?(?P<pending>, not completed)?"
 )
+
+
+def evidence_of(case: Mapping[str, Any]) -> Evidence:
+    """The evidence of a case; its ``plan``, if it has one, gives a model, a cluster and what else ``estimate`` takes."""
+    said = case.get("plan")
+    plan = resolve(Asked(subject=said["model"], cluster=said["cluster"], gpus=said["gpus"], layouts=(said["layout"],), seq=said["seq"],
+                         batch=said["batch"])) if said else None  # fmt: skip
+    return Evidence(pieces=tuple(evidence_pieces(case)), plan=plan)
 
 
 def evidence_pieces(case: Mapping[str, Any]) -> list[object]:
@@ -122,5 +133,12 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
-FORMS: dict[str, Callable[[Any], Iterable[object]]] = {"recordings": recordings, "dumps": dumps, "stacks": stacks, "log": log}
+FORMS: dict[str, Callable[[Any], Iterable[object]]] = {
+    "recordings": recordings,
+    "dumps": dumps,
+    "stacks": stacks,
+    "log": log,
+    "profile": slow.profile,
+    "operations": slow.operations,
+}
 """How a case may be written down: its key in the YAML, and what makes evidence of its value."""

@@ -111,7 +111,7 @@ class Stages:
         ends = [chunk for chunk in mine if schedule.is_first(chunk) or schedule.is_last(chunk)]
         self._root = RootUse(sum(len(schedule.micro_batches_of(chunk)) for chunk in ends))
         for chunk in mine:
-            halved = frozenset(a.micro_batch for a in self._actions if a.kind == Kind.BACKWARD_WEIGHT and a.chunk == chunk)
+            halved = frozenset(a.micro_batch for a in self._actions if a.kind == Kind.BACKWARD_INPUT and a.chunk == chunk)
             plan, passes = self._plans[schedule.stage(chunk)], len(schedule.micro_batches_of(chunk))
             self._chunks[chunk] = ChunkPasses(self._model, plan, engine, passes, halved, self._root)
 

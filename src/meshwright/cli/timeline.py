@@ -20,9 +20,17 @@ from meshwright.cli.output import emit
     metavar="WHAT",
     help='Something slow: "stage=3 x1.3", "rank=2 x2" (a pipeline rank), "link=1-2 x4", "op=backward x1.5". Repeatable.',
 )
+@click.option(
+    "--schedule",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Order of the pipeline stages, in torch's CSV format, in place of the layout's schedule.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a trace for Perfetto to this file.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the grid to this SVG file.")
-def timeline(job: PlanArguments, slow: tuple[str, ...], output: Path | None, svg: Path | None, as_json: bool) -> None:
+def timeline(
+    job: PlanArguments, slow: tuple[str, ...], schedule: Path | None, output: Path | None, svg: Path | None, as_json: bool
+) -> None:
     """Simulate a step: who computes, waits and sends; what something slow does to all.
 
     PLAN is a plan.toml, or a model with --cluster and --layout.
@@ -31,7 +39,7 @@ def timeline(job: PlanArguments, slow: tuple[str, ...], output: Path | None, svg
     from meshwright.render.timeline import timeline_text
 
     asked = resolved(job)
-    report = timeline_of(asked, slow, "--slow")
+    report = timeline_of(asked, slow, "--slow", schedule)
     if not as_json:
         warn(report.warnings)
     warn_if_too_large(asked)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.recording.events import Completion, Event, Header
+from meshwright.recording.events import Event, Header
 from meshwright.recording.read import Recording
 from meshwright.recording.write import RecordingWriter
 from meshwright.schedule import Kind, build
@@ -114,7 +114,7 @@ def test_what_is_no_recorded_pipeline_is_refused(tmp_path: Path):
     nothing = [replace(recording, events=tuple(event for event in recording.events if event.kind == "p2p")) for recording in both]
     with pytest.raises(InputError, match="no computations of a pipeline"):
         measured_step(nothing, "here")
-    with pytest.raises(InputError, match="rank.*has no computations in step 2"):
+    with pytest.raises(InputError, match="has no computations in step 2"):
         measured_step([both[0], nothing[1]], "here")
     with pytest.raises(InputError, match="has no recording"):
         read_measured(tmp_path)
@@ -130,7 +130,6 @@ def folder(tmp_path: Path) -> Path:
             for event in recording.events:
                 writer.event(replace(event, started_s=None, completed_s=None))
                 writer.completed(event.index, event.started_s, event.completed_s)
-    assert Completion(completes=0)
     return tmp_path / "recording"
 
 

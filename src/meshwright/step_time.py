@@ -17,7 +17,6 @@ import numpy as np
 
 from meshwright.arithmetic import Num, is_array, larger, where
 from meshwright.ledger.build import Stage
-from meshwright.ledger.pipelined_order import gathers_root_again
 from meshwright.ledger.stages import Chunk
 from meshwright.memory import units_of
 from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
@@ -183,8 +182,7 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, t
     backward: Num = 0.0
     forward_lane: Num = 0.0
     backward_lane: Num = 0.0
-    ends: tuple[Num, Num] = (0.0, 0.0)
-    pairs = layer_pairs(priced, chunk)
+    ends, pairs = (0.0, 0.0), layer_pairs(priced, chunk)
     for unit, layer, count in pairs:
         gather, back = unit.gather_s, unit.regather_s + unit.scatter_s
         forward_lane, backward_lane = forward_lane + count * gather, backward_lane + count * back
@@ -206,7 +204,7 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, t
             backward = backward + larger(first.scatter_s - first_layer.backward_s, 0.0)
     if chunk.first or chunk.last:
         root = priced.root(*root_of(priced, chunk))
-        back_s = gathers_root_again(chunk, priced.ledger.model) * root.regather_s + root.scatter_s
+        back_s = chunk.root_again * root.regather_s + root.scatter_s
         forward, backward = forward + root.gather_s, backward + back_s
         forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + back_s
         ends = (ends[0] + root.gather_s, ends[1] + back_s)
@@ -355,8 +353,7 @@ class OncePerStep:
     Attributes:
         reduce_s: reductions of all units. keep_s, collect_s: gathers before the forward and after the optimizer.
         before_first_s: backward of the last micro-batch before the first unit's gradient is there.
-        before_last_s, last_s: reductions of the last unit but one and of the last one; beside_last_s: what is computed from the
-            one's gradient to the other's.
+        before_last_s, last_s: reductions of the last two units. beside_last_s: computed from the one's gradient to the other's.
     """
 
     reduce_s: Num

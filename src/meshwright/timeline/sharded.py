@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from meshwright.ledger.pipelined_order import gathers_root_again
 from meshwright.step_time import layer_pairs, root_of
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def chunk_layers(priced: Priced, chunk: Chunk) -> tuple[list[Layer], Ends]:
         Layer("head", float(head.forward_s), float(head.backward_s), 0.0, 0.0, 0.0) if chunk.last else None,
         float(root.gather_s),
         float(root.scatter_s),
-        float(root.regather_s) if gathers_root_again(chunk, priced.ledger.model) else 0.0,
+        float(root.regather_s) if chunk.root_again else 0.0,
     )
 
 

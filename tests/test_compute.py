@@ -70,7 +70,7 @@ def numbers(text: str) -> list[int]:
 
 def test_large_products_beside_kernel_tables() -> None:
     """m, n, k of 1,024 and more in 16 bit: TensorRT-LLM's table, and SimuMax's of A100 and B200 with the two backward products. From
-    0.7 (A100 at m = 1024, where tiles leave it half empty) to 1.45 (B200, whose kernels reach 0.75 of peak while training has 0.53)."""
+    0.7 (A100 at m = 1024, where tiles leave it half empty) to 1.6 (B200, whose kernels reach 0.75 of peak while training has 0.50)."""
     ratios = []
     for row, device in facts("matmul", "aicgemm", "simumaxhw"):
         m, n, k = numbers(row["shape"])
@@ -79,12 +79,12 @@ def test_large_products_beside_kernel_tables() -> None:
             ratios.append(compute_s(product(m, n, k), device, FUSED, "bf16") / measured_s)
     assert len(ratios) > 250
     assert 0.7 < min(ratios)
-    assert max(ratios) < 1.45
+    assert max(ratios) < 1.6
     assert 0.95 < float(np.median(ratios)) < 1.25
 
 
 def test_large_fp8_products_beside_kernel_tables() -> None:
-    """m of 2,048 and more: up to 1.6, since the rate of training is taken further below that of kernels than in 16 bit; down to 0.9
+    """m of 2,048 and more: up to 1.6, since the rate of training is taken further below that of kernels than in 16 bit; down to 0.8
     where n or k is short, since such a product is priced in 16 bit if that is faster, and these kernels ran it in 8."""
     ratios = []
     for row, device in facts("matmul", "aicgemm"):
@@ -93,7 +93,7 @@ def test_large_fp8_products_beside_kernel_tables() -> None:
             measured_s = 2 * m * n * k / (float(row["value"]) * 1e12)
             ratios.append(compute_s(product(m, n, k, element_bytes=1), device, FUSED, "fp8") / measured_s)
     assert len(ratios) > 100
-    assert 0.9 < min(ratios)
+    assert 0.8 < min(ratios)
     assert max(ratios) < 1.6
 
 

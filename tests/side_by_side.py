@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from meshwright.mesh import Mesh
 from meshwright.recording.events import Event
-from meshwright.runtime.groups import make_groups
+from meshwright.runtime.groups import axes_of, make_groups
 from meshwright.runtime.initialise import initialised_weights
 from meshwright.runtime.proof_job import Piece, ProofJob
 from meshwright.runtime.proof_rank import as_array
@@ -68,8 +68,8 @@ def run_ours(job: ProofJob, seed: int, record: bool) -> Side:
     """train_step.Training, as proofs run it. record: under the recorder, which takes time of its own."""
     rank, layout = dist.get_rank(), job.layout
     mesh = Mesh(layout, job.model.attention.num_kv_heads)
-    groups = make_groups(mesh, rank, 60.0)
-    training = Training(job.model, layout, groups, job.workload.seq, precision_named(job.precision), RECIPE, seed)
+    groups = make_groups(mesh, rank, 60.0, axes_of(layout))
+    training = Training(job.model, layout, groups, job.workload.seq, precision_named(job.precision), RECIPE, seed, schedule=job.stages())
     own = data_rank(layout, mesh.coordinates(rank))
     losses, clock, sink = [], Clock(), Collected()
     for step in range(job.steps):

@@ -114,22 +114,24 @@ def load(network: Transformer, weights: dict[str, Tensor], model: Model) -> None
 
 
 def packed_gradients(network: Transformer, model: Model) -> dict[str, Tensor]:
-    """Whole gradients by the runtime's names."""
+    """Whole gradients by the runtime's names, of what has one: a pipeline's stage has some."""
 
-    def gradient(name: str) -> Tensor:
-        found = network.get_parameter(name).grad
-        return found.full_tensor() if isinstance(found, DTensor) else found
+    def gradient(*names: str) -> Tensor | None:
+        found = [network.get_parameter(f"{name}.weight").grad for name in names]
+        if any(one is None for one in found):
+            return None
+        return torch.cat([one.full_tensor() if isinstance(one, DTensor) else one for one in found])
 
-    result = {name: gradient(name) for name in ("embedding.weight", "norm.weight", "head.weight")}
+    result = {f"{name}.weight": gradient(name) for name in ("embedding", "norm", "head")}
     for i in range(model.num_layers):
         at = f"layers.{i}."
         result |= {
-            at + "attention.qkv.weight": torch.cat([gradient(f"{at}attention.{part}.weight") for part in "qkv"]),
-            at + "mlp.gate_up.weight": torch.cat([gradient(f"{at}mlp.{part}.weight") for part in ("gate", "up")]),
-            at + "attention.out.weight": gradient(at + "attention.out.weight"), at + "mlp.down.weight": gradient(at + "mlp.down.weight"),
-            at + "attention.norm.weight": gradient(at + "attention_norm.weight"), at + "mlp.norm.weight": gradient(at + "mlp_norm.weight"),
+            at + "attention.qkv.weight": gradient(*(f"{at}attention.{part}" for part in "qkv")),
+            at + "mlp.gate_up.weight": gradient(*(f"{at}mlp.{part}" for part in ("gate", "up"))),
+            at + "attention.out.weight": gradient(at + "attention.out"), at + "mlp.down.weight": gradient(at + "mlp.down"),
+            at + "attention.norm.weight": gradient(at + "attention_norm"), at + "mlp.norm.weight": gradient(at + "mlp_norm"),
         }  # fmt: skip
-    return result
+    return {name: found for name, found in result.items() if found is not None}
 
 
 def parallelise(network: Transformer, layout: Layout, mesh: DeviceMesh) -> None:

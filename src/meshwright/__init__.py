@@ -10,7 +10,7 @@ from typing import Any as _Any
 
 __version__ = "0.1.0"
 
-VERBS = ("plan", "estimate", "compare", "explain", "memory", "ranks", "orders", "timeline", "prove")
+VERBS = ("plan", "estimate", "compare", "explain", "memory", "ranks", "orders", "timeline", "prove", "diagnose", "lint")
 """Functions of api.py that are offered here."""
 
 

@@ -1,8 +1,10 @@
 """What type checkers see of the verbs, which are loaded when they are first used (__init__.py)."""
 
 from meshwright.api import compare as compare
+from meshwright.api import diagnose as diagnose
 from meshwright.api import estimate as estimate
 from meshwright.api import explain as explain
+from meshwright.api import lint as lint
 from meshwright.api import memory as memory
 from meshwright.api import plan as plan
 from meshwright.api import ranks as ranks

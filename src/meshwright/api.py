@@ -14,6 +14,7 @@ from meshwright.errors import InputError, Mistake
 from meshwright.job import NEEDS, Asked, Job, default_workload, resolve
 
 if TYPE_CHECKING:
+    from meshwright.diagnose.finding import Diagnosis
     from meshwright.estimate import Estimate
     from meshwright.explain.by_axis import AxisTable
     from meshwright.explain.compare import Candidate, Comparison
@@ -158,47 +159,56 @@ def orders(model: str | Path | Model | Plan, **said: Unpack[Said]) -> OrderRepor
     return orders_of(_job("orders()", model, said))
 
 
-def timeline(model: str | Path | Model | Plan, *, slow: str | Sequence[str] = (), **said: Unpack[Said]) -> TimelineReport:
+def timeline(
+    model: str | Path | Model | Plan, *, slow: str | Sequence[str] = (), schedule: Path | None = None, **said: Unpack[Said]
+) -> TimelineReport:
     """One step simulated: who computes, waits and sends when; with ``slow="stage=3 x1.3"``, what that does to all.
 
+    Args:
+        schedule: a file with the order of the pipeline stages, in torch's CSV format, in place of the layout's schedule.
+
     Raises:
-        InputError: as ``estimate`` does; a slowness that is not understood, or a stage, rank or link that there is not.
+        InputError: as ``estimate`` does; a slowness that is not understood, or a stage, rank or link that there is not; a schedule that is
+            impossible or not for this layout.
     """
-    return timeline_of(_job("timeline()", model, said), [slow] if isinstance(slow, str) else slow, "timeline()")
+    return timeline_of(_job("timeline()", model, said), [slow] if isinstance(slow, str) else slow, "timeline()", schedule)
 
 
 def prove(
     model: str | Path | Model | Plan, *, num_processes: int = 8, dtype: str = "float64", steps: int = 3, seed: int = 1,
-    record: Path | None = None, dry: bool = False, **said: Unpack[Said],
+    record: Path | None = None, dry: bool = False, schedule: Path | None = None, **said: Unpack[Said],
 ) -> Certificate:  # fmt: skip
     """Run the layout on processes of this machine, and compare with one device and with the ledger.
 
     Args:
         num_processes: a larger layout is scaled down to it. record: a folder that keeps the recordings.
         dry: the true sizes and all distinct ranks, without numbers.
+        schedule: a file with the order of the pipeline stages, in torch's CSV format, in place of the layout's schedule.
 
     Raises:
         InputError: everything that is wrong with the inputs; torch is not installed; the layout cannot be scaled to the processes.
     """
     asked = _asked("prove()", model, said)
-    return certificate_of(resolve(asked, PROOF_NEEDS), num_processes, dtype, steps, seed, record, dry, f"{asked.source}: dtype")
+    return certificate_of(resolve(asked, PROOF_NEEDS), num_processes, dtype, steps, seed, record, dry, f"{asked.source}: dtype", schedule)
 
 
 PROOF_NEEDS = ("workload", "layout")
 
 
 def certificate_of(
-    job: Job, num_processes: int, dtype: str, steps: int, seed: int, record: Path | None, dry: bool, source: str = "--dtype"
-) -> Certificate:
+    job: Job, num_processes: int, dtype: str, steps: int, seed: int, record: Path | None, dry: bool, source: str = "--dtype",
+    schedule: Path | None = None,
+) -> Certificate:  # fmt: skip
     """What ``prove`` returns, of a job. The plan's hash is that of a saved plan, hence it needs a cluster."""
     from meshwright.prove.question import DTYPES, Question
+    from meshwright.schedule import read_csv
 
     if dtype not in DTYPES:
         raise InputError([Mistake(source, "dtype", dtype, ", ".join(DTYPES))])
     assert job.workload is not None
     question = Question(
         model=job.model, workload=job.workload, layout=job.layout, ranks=num_processes, dtype=dtype, steps=steps, seed=seed,
-        plan_hash=hash_of(job), folder=record,
+        plan_hash=hash_of(job), folder=record, schedule=None if schedule is None else read_csv(schedule),
     )  # fmt: skip
     if dry:
         from meshwright.prove.dry import prove_dry
@@ -277,11 +287,42 @@ def orders_of(job: Job) -> OrderReport:
     return explain_orders(job.model, job.cluster, job.workload, job.layout, job.stack)
 
 
-def timeline_of(job: Job, slow: Sequence[str] = (), source: str = "--slow") -> TimelineReport:
-    """The simulated step of the job's layout."""
+def timeline_of(job: Job, slow: Sequence[str] = (), source: str = "--slow", schedule: Path | None = None) -> TimelineReport:
+    """The simulated step of the job's layout. schedule: a file with the order of its stages, in torch's CSV format."""
+    from meshwright.schedule import read_csv
     from meshwright.timeline.report import report_timeline
 
-    return report_timeline(numbers_of(job), slow, warnings_of(job), source)
+    order = None if schedule is None else read_csv(schedule)
+    return report_timeline(numbers_of(job), slow, warnings_of(job), source, order)
+
+
+def diagnose(*paths: str | Path, plan: str | Path | Plan | None = None) -> Diagnosis:
+    """Which rank, which collective, which cause: from files that a job left behind, or folders of them.
+
+    ``answer.findings[0]`` is the headline, ``.verdict`` fault, healthy or inconclusive. ``plan`` is what the job was planned to do.
+
+    Raises:
+        InputError: none of the files can be read, or the plan is wrong.
+    """
+    from meshwright.diagnose.judge import diagnose as diagnosed
+
+    job = None if plan is None else resolve(Asked(subject=plan, source="diagnose()", dashes=""))
+    return diagnosed([Path(path) for path in paths], job)
+
+
+def lint(path: str | Path, *, cluster: str | None = None, gpus: int | None = None) -> Diagnosis:
+    """What is wrong or silly about the job that a launch script or a config starts; nothing of it is executed.
+
+    Args:
+        path: a shell script, a torchtitan job file, a DeepSpeed or an Accelerate config.
+        cluster: to judge by its links. gpus: where the file does not say.
+
+    Raises:
+        InputError: the file cannot be read or starts no job that is known; no such cluster.
+    """
+    from meshwright.lint.judge import lint as linted
+
+    return linted(Path(path), cluster, gpus)
 
 
 def numbers_of(job: Job, index: int = 0) -> Priced:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from meshwright.arithmetic import Num, larger, where
-from meshwright.ledger.pipelined_order import gathers_root_again
 from meshwright.ledger.stages import Chunk
 from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
 
@@ -185,7 +184,7 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, t
             backward = backward + larger(first.scatter_s - first_layer.backward_s, 0.0)
     if chunk.first or chunk.last:
         root = priced.root(*root_of(priced, chunk))
-        back_s = gathers_root_again(chunk, priced.ledger.model) * root.regather_s + root.scatter_s
+        back_s = chunk.root_again * root.regather_s + root.scatter_s
         forward, backward = forward + root.gather_s, backward + back_s
         forward_lane, backward_lane = forward_lane + root.gather_s, backward_lane + back_s
         ends = (ends[0] + root.gather_s, ends[1] + back_s)

@@ -163,10 +163,10 @@ class Priced:
         self.blocks: dict[object, Any] = {} if blocks is None else blocks
         self.units: dict[object, Any] = {} if units is None else units
         self._source = source
+        self.chunk_times: list[Any] | None = None  # chunk_time.py's, once they are known
+        self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
         self._efficiency = efficiency(ledger.stack)
         self._slowdowns: dict[str, Num] = {}
-        self.chunk_times: list[Any] | None = None  # step_time.py's, once they are known
-        self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
 
     def _cached(self, cache: dict[object, Any], key: object, of: Callable[[Priced], Any], make: Callable[[], Any]) -> Any:
         if key not in cache:
@@ -237,6 +237,11 @@ class Priced:
         """What a second of hidden data-parallel traffic adds to the compute that hides it."""
         return self._efficiency.contention
 
+    @property
+    def exposed_share_of_tp(self) -> float:
+        """What the stack does not hide of tensor parallelism's collectives."""
+        return self._efficiency.async_tp if self.ledger.stack.hides_tensor_parallel else 1.0
+
     def _slowdown(self, axis: str) -> Num:
         """What a collective of a training step takes over nccl-tests of the same size, which have the machine for themselves."""
         if axis not in self._slowdowns:
@@ -259,21 +264,11 @@ class Priced:
             backward_weight = backward_weight.plus(numbers.backward_weight)
             largest = larger(largest, numbers.largest_bytes)
         if not block.repeats:
-            again = self._price_rows(block.core_again)
+            again = self._price_rows(block.again)
         return BlockNumbers(
             self._exposed(forward), self._exposed(again), self._exposed(backward_input), self._exposed(backward_weight),
             block.saved_bytes, block.working_bytes + largest, *self._host_s(block),
         )  # fmt: skip
-
-    def _host_s(self, block: Block) -> tuple[Num, Num]:
-        """What the host needs to launch a layer's forward, and its backward: a third of its kernels in the forward, as many again in a
-        recomputation, two thirds in the backward. None of it where nothing but a graph is launched."""
-        stack = self.ledger.stack
-        if block.least is None or stack.graphs or (block.least == "moe" and stack.static_routing):
-            return 0.0, 0.0
-        own = self._efficiency
-        third = (own.host_moe_s if block.least == "moe" else own.host_layer_s) * (stack.level / 3)
-        return third, third * (3 if block.repeats or block.core_again else 2)
 
     def _sublayer(self, part: Sublayer) -> SublayerNumbers:
         if id(part) not in self._sublayers:
@@ -287,6 +282,16 @@ class Priced:
                 self._largest_bytes(part.backward),
             )  # fmt: skip
         return self._sublayers[id(part)][1]
+
+    def _host_s(self, block: Block) -> tuple[Num, Num]:
+        """What the host needs to launch a layer's forward, and its backward: a third of its kernels in the forward, as many again in a
+        recomputation, two thirds in the backward. None of it where nothing but a graph is launched."""
+        stack = self.ledger.stack
+        if block.least is None or stack.graphs or (block.least == "moe" and stack.static_routing):
+            return 0.0, 0.0
+        own = self._efficiency
+        third = (own.host_moe_s if block.least == "moe" else own.host_layer_s) * (stack.level / 3)
+        return third, third * (3 if block.repeats or block.again else 2)
 
     def _price_rows(self, rows: list[Row]) -> Sums:
         sums = Sums()
@@ -316,8 +321,7 @@ class Priced:
         ring = self.ledger.layout.cp // self.ledger.layout.ulysses
         cp_s = sums.cp_s + larger(sums.ring_s - sums.core_s * (ring - 1) / ring, 0.0)
         ep_s = larger(sums.ep_s - sums.compute_s, 0.0) if self.ledger.stack.hides_expert_parallel else sums.ep_s
-        tp_s = sums.tp_s * self._efficiency.async_tp if self.ledger.stack.hides_tensor_parallel else sums.tp_s
-        return Cost(sums.compute_s, tp_s, cp_s, ep_s)
+        return Cost(sums.compute_s, sums.tp_s * self.exposed_share_of_tp, cp_s, ep_s)
 
     def _largest_bytes(self, rows: list[Row]) -> Num:
         """The largest pair of an operation's input and output.

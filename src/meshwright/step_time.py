@@ -202,8 +202,7 @@ class OncePerStep:
     Attributes:
         reduce_s: reductions of all units. keep_s, collect_s: gathers before the forward and after the optimizer.
         before_first_s: backward of the last micro-batch before the first unit's gradient is there.
-        before_last_s, last_s: reductions of the last unit but one and of the last one; beside_last_s: what is computed from the
-            one's gradient to the other's.
+        before_last_s, last_s: reductions of the last two units. beside_last_s: computed from the one's gradient to the other's.
     """
 
     reduce_s: Num

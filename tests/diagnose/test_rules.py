@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshwright.diagnose.cases import evidence_pieces
-from meshwright.diagnose.evidence import Evidence
+from meshwright.diagnose.cases import evidence_of
 from meshwright.diagnose.judge import judge
 from meshwright.diagnose.rulebook import FAULTS, Rule, rulebook
 
@@ -17,7 +16,7 @@ HEALTHY = [pytest.param(rule, case, id=f"{rule.code}: {case['name']}") for rule 
 
 @pytest.mark.parametrize(("rule", "case"), FIRING)
 def test_a_rule_fires_on_its_cases(rule: Rule, case: dict[str, Any]) -> None:
-    diagnosis = judge(Evidence(pieces=tuple(evidence_pieces(case))))
+    diagnosis = judge(evidence_of(case))
     headline = diagnosis.findings[0]
     assert (headline.code, headline.ranks) == (rule.code, tuple(case["ranks"])), diagnosis
     assert headline.evidence and headline.remedy and "{" not in headline.title + headline.remedy
@@ -26,7 +25,7 @@ def test_a_rule_fires_on_its_cases(rule: Rule, case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("rule", "case"), HEALTHY)
 def test_a_rule_is_silent_on_healthy_cases(rule: Rule, case: dict[str, Any]) -> None:
-    diagnosis = judge(Evidence(pieces=tuple(evidence_pieces(case))))
+    diagnosis = judge(evidence_of(case))
     assert rule.code not in {finding.code for finding in diagnosis.findings}
 
 

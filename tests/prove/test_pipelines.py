@@ -10,16 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.ledger.build import build as build_ledger
+from meshwright.mesh import Mesh
 from meshwright.prove.certificate import Certificate
 from meshwright.prove.compare import BOUNDS
+from meshwright.prove.dry import distinct_ranks, prove_dry
+from meshwright.prove.question import Question
 from meshwright.schedule import build
 from meshwright.schedule.in_flight import count_in_flight
 from meshwright.spec.layout import SCHEDULES
 from meshwright.spec.rules import check
+from meshwright.spec.stack import STACKS
 from pipeline_cases import PipelineCase, random_pipelines, read_pipeline_case, read_pipelines
 from proof_cases import pairs
 from proof_models import MODELS
-from proofs import proved
+from proofs import TIMEOUT_S, proved
 
 CASES = read_pipelines()
 EIGHTH = CASES[::8]
@@ -104,3 +109,25 @@ def test_each_schedule_meets_three_quarters_of_what_it_may_meet():
     of_schedules = {pair for pair in possible if set(pair) & {*SCHEDULES}}
     covered = set().union(*map(pairs, CASES))
     assert len(of_schedules & covered) / len(of_schedules) > 0.75
+
+
+DRY = [
+    "llama seq=16 m=4 - tp=2 sp pp=4:1f1b dp=1x2 zero=1 mb=1",
+    "qwen3_moe seq=16 m=4 - tp=2 sp pp=2:interleaved*2 ep=2 dp=1x2 zero=3 mb=1",
+    "deepseek_v3 seq=16 m=8 - cp=2 pp=4:dualpipe ep=2 dp=1x2 zero=1 mb=1",
+    "gpt2 seq=16 m=5 - pp=2:zb-v dp=1x4 zero=3:keep mb=1",
+]
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("text", DRY)
+def test_a_rank_of_every_stage_runs_dry(text: str):
+    """Without numbers and partners: each stage's list, alone, sends what the ledger says, and holds what the schedule says."""
+    case = read_pipeline_case(text)
+    question = Question(model=case.model, workload=case.workload, layout=case.layout, timeout_s=TIMEOUT_S)
+    certificate = prove_dry(question)
+    assert certificate.passed and certificate.dry, certificate.text()
+    ledger = build_ledger(case.model, case.workload, case.layout, STACKS["meshwright"])
+    stages = {Mesh(case.layout).place(rank, "pp") for rank in distinct_ranks(ledger)}
+    assert stages == set(range(case.layout.pp)) and certificate.ranks < case.layout.world_size
+    assert certificate.predicted == certificate.recorded > certificate.ranks

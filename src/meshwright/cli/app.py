@@ -26,7 +26,7 @@ from meshwright.errors import InputError, NoAnswer
 
 COMMANDS = (
     "plan", "estimate", "explain", "memory", "ranks", "timeline", "prove", "train", "serve",
-    "collectives", "bench-collectives", "validate", "calibrate", "diagnose", "lint", "catalog",
+    "collectives", "bench-collectives", "validate", "calibrate", "diagnose", "watch", "lint", "catalog",
 )  # fmt: skip
 """Every verb there may be, in the order of ``--help``; one without a file is not offered."""
 
@@ -35,13 +35,13 @@ class Meshwright(click.Group):
     """A group that finds its commands in files, and turns our exceptions into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if find_spec(_module(name))]
+        return [name for name in COMMANDS if find_spec(f"meshwright.cli.{_file(name)}")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = _module(cmd_name)
-        command: click.Command = getattr(import_module(module), module.rpartition(".")[2])
+        file = _file(cmd_name)
+        command: click.Command = getattr(import_module(f"meshwright.cli.{file}"), file)
         return command
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
@@ -84,8 +84,8 @@ class Meshwright(click.Group):
             return super().invoke(ctx)
 
 
-def _module(command: str) -> str:
-    return f"meshwright.cli.{command.replace('-', '_')}"
+def _file(command: str) -> str:
+    return command.replace("-", "_")
 
 
 @contextmanager

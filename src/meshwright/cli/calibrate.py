@@ -21,9 +21,8 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: str | None, ranks: int | None, as_json: bool) -> None:
     """Fit the network of a cluster to measured collectives, or a stack to measured runs.
 
-    FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of
-    `bench-collectives`: what is written can be used as --cluster. Or it is one RUNS.csv, as for `validate`:
-    what is written can be used as --stack.
+    FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of `bench-collectives`:
+    what is written can be used as --cluster. Or it is one RUNS.csv, as for `validate`: what is written can be used as --stack.
     """
     if len(files) == 1 and files[0].suffix.lower() == ".csv":
         _calibrate_stack(files[0], output, as_json)

@@ -51,8 +51,10 @@ def diagnose(
     if output is not None:
         from meshwright.render.diagnose_html import diagnosis_html
 
-        _write(output, diagnosis_html(answer))
-    emit(as_json, answer.as_json(), lambda: diagnosis_text(answer))
+        _write(output, diagnosis_html(answer, evidence))
+    from meshwright.diagnose.slow.summary import step_json
+
+    emit(as_json, answer.as_json() | step_json(evidence), lambda: diagnosis_text(answer, evidence))
     click.get_current_context().exit(answer.exit_code)
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from meshwright.diagnose.calls import RankCalls
+from meshwright.diagnose.calls import Call, RankCalls
 from meshwright.diagnose.evidence import Evidence, Hit
 from meshwright.diagnose.job import JobCalls, job_of
-from meshwright.diagnose.suspects import left_out, settled
+from meshwright.diagnose.suspects import calls_in, left_out, settled
 from meshwright.recording.crosscheck import Cause, Divergence, cross_check, out_of_step
 from meshwright.recording.events import Event, Group, Header
 from meshwright.recording.read import Recording
@@ -45,7 +45,7 @@ def disagreements(evidence: Evidence) -> tuple[Disagreement, ...]:
         # Ranks may well call from different lines: what else differs in these groups is found without them.
         found = [each for each in found if each.group not in blind]
         found += [each for each in cross_check([_without_sites(recording, blind) for recording in recordings]) if each.group in blind]
-    kept = [each for each in found if _is_fault(each)]
+    kept = [each for each in found if _is_fault(each)] + list(_uneven_totals(evidence.derived(job_of)))
     return tuple(sorted((_judged(each, recordings) for each in kept), key=lambda each: _when(each.found)))
 
 
@@ -89,15 +89,21 @@ def _side_by_side(record: RankCalls, job: JobCalls) -> Recording:
     """The rank's calls as a recording; of each group from the first number that all its ranks still have."""
     kept: list[Event] = []
     for (group, kind), calls in record.by_place.items():
-        if record.from_start:
+        if record.kind == "recording":
             kept += [call.event for call in calls]
         elif kind == "p2p":
-            kept += [call.event for call in calls if call.done is False]
+            kept += [call.event for call in calls if record.from_start or call.done is False]
         else:
             first = _first_shared(group, job)
-            kept += [call.event for call in calls if (call.event.seq or 0) >= first]
-    header = Header(world_size=job.world_size, rank=record.rank, groups=tuple(_member_groups(record, job)))
+            kept += [_without_rows(call.event) for call in calls if (call.event.seq or 0) >= first]
+    groups = tuple(_member_groups(record, job))
+    header = Header(world_size=job.world_size, rank=record.rank, groups=groups, coordinates=dict(record.coordinates))
     return Recording(header=header, events=tuple(sorted(kept, key=lambda event: event.index)), path=record.source)
+
+
+def _without_rows(event: Event) -> Event:
+    """Dumps do not tell the splits of an all_to_all, so its rows may differ between ranks."""
+    return replace(event, shape=event.shape[1:]) if event.op == "all_to_all" else event
 
 
 def _member_groups(record: RankCalls, job: JobCalls) -> Iterator[Group]:
@@ -124,6 +130,23 @@ def _without_sites(recording: Recording, groups: set[str]) -> Recording:
 # --- what comes out ---------------------------------------------------------------------------------------------
 
 
+def _uneven_totals(job: JobCalls) -> Iterator[Divergence]:
+    """The first all_to_all of dumps in which more is sent than received in all, or less: all that sizes without splits tell."""
+    met: dict[tuple[str, int], dict[int, Call]] = {}
+    for rank, record in job.ranks.items():
+        for call in record.calls:
+            if call.event.op == "all_to_all" and call.sent_elements is not None and call.event.seq is not None:
+                met.setdefault((call.event.group, call.event.seq), {})[rank] = call
+    for (name, seq), calls in sorted(met.items()):
+        group = job.groups.get(name)
+        sent, received = (sum(getattr(call, side) or 0 for call in calls.values()) for side in ("sent_elements", "received_elements"))
+        if group is not None and len(calls) == len(group.ranks) and sent != received:
+            events = {rank: call.event for rank, call in calls.items()}
+            message = f"{name}, all_to_all {seq}: its ranks send {sent:,} elements and expect {received:,}"
+            yield Divergence(group=name, axis=group.axis, seq=seq, cause="splits", ranks=group.ranks, events=events, message=message)
+            return
+
+
 def _is_fault(found: Divergence) -> bool:
     """A rank that has not come so far is judged by who waits for whom (waits.py), not here."""
     return found.cause != "unmatched" and not (found.cause == "missing" and not set(found.ranks) & set(found.events))
@@ -138,7 +161,7 @@ def _only_sites(found: Divergence, recordings: Iterable[Recording]) -> bool:
 
 
 def _calls_of(group: str, recordings: Iterable[Recording]) -> dict[int, list[Event]]:
-    calls = {r.rank: [e for e in r.events if e.kind == "collective" and e.group == group] for r in recordings}
+    calls = {recording.rank: calls_in(recording, group) for recording in recordings}
     return {rank: events for rank, events in calls.items() if events}
 
 
@@ -146,9 +169,9 @@ def _judged(found: Divergence, recordings: Sequence[Recording]) -> Disagreement:
     if next(iter(found.events.values())).kind == "p2p" or found.cause == "splits":
         return Disagreement(found=found, cause=found.cause, ranks=found.ranks, certain=set(found.ranks) != set(found.events))
     tied = set(found.ranks) == set(found.events) and len(found.events) > 1
-    ranks, reason = settled(found, recordings) if tied else (found.ranks, "")
+    ranks, reason, strong = settled(found, recordings) if tied else (found.ranks, "", True)
     cause: Cause = found.cause
     if cause != "order" and (reason or not tied):
         calls = _calls_of(found.group, recordings)
         cause = out_of_step(calls, found.seq, ranks) or ("missing" if left_out(found, ranks, recordings) else cause)
-    return Disagreement(found=found, cause=cause, ranks=ranks, certain=bool(reason) or not tied, reason=reason)
+    return Disagreement(found=found, cause=cause, ranks=ranks, certain=strong, reason=reason)

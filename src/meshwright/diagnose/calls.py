@@ -48,6 +48,7 @@ class RankCalls:
         source: name of the file. kind: "recording", "dump" or "log".
         job: tells jobs apart, "" where the source does not.
         world_size: 0 where the source does not tell.
+        coordinates: the rank's place on each mesh axis, where the source tells it.
         groups: that the rank is in, by name. A group that the source gives no members is left out.
         calls: in order; of a dump the last ones, perhaps only those not completed.
         status: by group.
@@ -55,7 +56,8 @@ class RankCalls:
         sees_p2p: whether the source would show sends and receives (gloo's dumps do not).
         tells_done: whether ``done`` can be relied on (gloo's dumps mark what has timed out like what is done).
         torn: whether the file ends in the middle of a line.
-        remarks: what else the file says of the rank, in sentences.
+        remarks: what else the file says of the rank, in sentences. nccl_warnings: NCCL's own, in its words.
+        watchdog_stuck: whether the heartbeat monitor says that torch's watchdog thread does not run.
     """
 
     rank: int
@@ -63,6 +65,7 @@ class RankCalls:
     kind: str
     job: str = ""
     world_size: int = 0
+    coordinates: Mapping[str, int] = field(default_factory=dict)
     groups: Mapping[str, Group] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     status: Mapping[str, Status] = field(default_factory=dict)
@@ -71,6 +74,8 @@ class RankCalls:
     tells_done: bool = True
     torn: bool = False
     remarks: tuple[str, ...] = ()
+    nccl_warnings: tuple[str, ...] = ()
+    watchdog_stuck: bool = False
 
     @cached_property
     def by_place(self) -> dict[tuple[str, str], tuple[Call, ...]]:
@@ -98,7 +103,8 @@ def of_recording(recording: Recording) -> RankCalls:
     )
     return RankCalls(
         rank=header.rank, source=recording.path, kind="recording", job=header.plan_hash, world_size=header.world_size,
-        groups={group.name: group for group in header.groups}, calls=calls, from_start=True, torn=bool(recording.bad_lines),
+        coordinates=header.coordinates, groups={group.name: group for group in header.groups}, calls=calls,
+        from_start=True, torn=bool(recording.bad_lines),
     )  # fmt: skip
 
 

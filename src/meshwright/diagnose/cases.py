@@ -16,11 +16,13 @@ A case names one form of FORMS, and its value is that form's input. ``recordings
       groups: {"5:TP": [0, 1]}
       0: {calls: ["5:TP all_gather bf16[64] number 810, not completed"], status: {"5:TP": [810, 809]}}
 
-A rank that is not listed has left no dump; ``status`` is (last enqueued, last completed).
+A rank that is not listed has left no dump; ``status`` is (last enqueued, last completed). ``stacks`` takes frames by rank, ``log``
+a text of the kind that job_log.py reads.
 """
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +30,12 @@ from math import prod
 from typing import Any
 
 from meshwright.diagnose.calls import Call, RankCalls, Status
+from meshwright.diagnose.evidence import Evidence
+from meshwright.diagnose.readers import job_log
+from meshwright.diagnose.slow import cases as slow
+from meshwright.diagnose.source import Source, Unreadable
+from meshwright.diagnose.stacks import Stack
+from meshwright.job import Asked, resolve
 from meshwright.recording.events import Event, Group, Header
 from meshwright.recording.read import Recording
 from meshwright.units import DTYPE_BYTES
@@ -37,6 +45,14 @@ CALL = re.compile(
     r"(?: splits (?P<sent>[\d,]+) -> (?P<received>[\d,]+))?(?: (?:to|from|root) (?P<peer>\d+))?(?: tag (?P<tag>\d+))?"
     r"(?: in (?P<module>\S+))?(?: at (?P<site>[^\s,]+))?(?: number (?P<number>\d+))?(?P<pending>, not completed)?"
 )
+
+
+def evidence_of(case: Mapping[str, Any]) -> Evidence:
+    """The evidence of a case; its ``plan``, if it has one, gives a model, a cluster and what else ``estimate`` takes."""
+    said = case.get("plan")
+    plan = resolve(Asked(subject=said["model"], cluster=said["cluster"], gpus=said["gpus"], layouts=(said["layout"],), seq=said["seq"],
+                         batch=said["batch"])) if said else None  # fmt: skip
+    return Evidence(pieces=tuple(evidence_pieces(case)), plan=plan)
 
 
 def evidence_pieces(case: Mapping[str, Any]) -> list[object]:
@@ -68,6 +84,21 @@ def dumps(value: Mapping[Any, Any]) -> Iterable[RankCalls]:
             calls = tuple(Call(event=event, done=event.completed_s is not None) for event in _events(shown["calls"], set(mine)))
             status = {name: Status(enqueued=counts[0], completed=counts[1]) for name, counts in shown["status"].items() if name in mine}
             yield RankCalls(rank=rank, source=f"dump_{rank}", kind="dump", world_size=len(ranks), groups=mine, calls=calls, status=status)
+
+
+def stacks(value: Mapping[int, Any]) -> Iterable[Stack]:
+    """One Stack per rank: its main thread's frames, innermost first."""
+    for rank, frames in value.items():
+        yield Stack(rank=rank, source=f"stack_{rank}", process="", frames=tuple(frames), state="idle")
+
+
+def log(value: str) -> Iterable[object]:
+    """What the reader of logs gives for a text; nothing where it finds no fault in it."""
+    text = value.encode()
+    try:
+        return list(job_log.read(Source("job.log", len(text), lambda: io.BytesIO(text))))
+    except Unreadable:
+        return []
 
 
 def _events(calls: Iterable[str], groups: set[str]) -> tuple[Event, ...]:
@@ -102,5 +133,12 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
-FORMS: dict[str, Callable[[Any], Iterable[object]]] = {"recordings": recordings, "dumps": dumps}
+FORMS: dict[str, Callable[[Any], Iterable[object]]] = {
+    "recordings": recordings,
+    "dumps": dumps,
+    "stacks": stacks,
+    "log": log,
+    "profile": slow.profile,
+    "operations": slow.operations,
+}
 """How a case may be written down: its key in the YAML, and what makes evidence of its value."""

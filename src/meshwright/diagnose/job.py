@@ -48,6 +48,9 @@ def job_of(evidence: Evidence) -> JobCalls:
     left_out += twice
     records = _named_apart([ranks[rank] for rank in sorted(ranks)])
     world_size = max((record.world_size for record in records), default=0)
+    if not world_size:  # logs do not tell it; the highest rank that speaks is a lower bound
+        members = [rank for record in records for group in record.groups.values() for rank in group.ranks]
+        world_size = max((*members, *(record.rank for record in records)), default=-1) + 1
     groups = _groups(records, world_size)
     missing = tuple(sorted(set(range(world_size)) - set(ranks)))
     return JobCalls(
@@ -81,7 +84,14 @@ def _one_each(records: Iterable[RankCalls]) -> tuple[dict[int, RankCalls], list[
         if other is record:
             continue
         older, newer = sorted((other, record), key=_worth)
-        best[record.rank] = replace(newer, remarks=(*newer.remarks, *older.remarks))
+        best[record.rank] = replace(
+            newer,
+            remarks=tuple(dict.fromkeys((*newer.remarks, *older.remarks))),
+            nccl_warnings=(*newer.nccl_warnings, *older.nccl_warnings),
+            watchdog_stuck=newer.watchdog_stuck or older.watchdog_stuck,
+            calls=newer.calls or older.calls if newer.kind == older.kind == "log" else newer.calls,
+            status=dict(older.status) | dict(newer.status) if newer.kind == older.kind == "log" else newer.status,
+        )
         if older.kind == newer.kind and older.kind != "log":
             left_out.append(f"{older.source}: a second file of rank {record.rank}, older than {newer.source}")
     return best, left_out

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.finding import CONFIDENCES, Diagnosis, Finding, Verdict
+from meshwright.diagnose.job import job_of
 from meshwright.diagnose.readers import READERS
 from meshwright.diagnose.readers.reader import Gathered, gather
 from meshwright.diagnose.rulebook import FAULTS, KINDS, rulebook
@@ -52,14 +53,11 @@ def judge(evidence: Evidence, notes: Sequence[str] = (), read: Sequence[str] = (
     told.sort(key=lambda each: each[0])
     kinds = {kind for _, kind, _ in told}
     verdict: Verdict = "fault" if kinds & set(FAULTS) else "inconclusive" if "doubt" in kinds else "healthy"
-    return Diagnosis(findings=tuple(finding for *_, finding in told), verdict=verdict, notes=tuple(notes), read=tuple(read))
+    notes = (*notes, *evidence.derived(job_of).left_out)
+    return Diagnosis(findings=tuple(finding for *_, finding in told), verdict=verdict, notes=notes, read=tuple(read))
 
 
 def _mistakes(paths: Sequence[Path], gathered: Gathered) -> list[Mistake]:
-    if not gathered.notes:
+    if not gathered.problems:
         return [Mistake(", ".join(map(str, paths)), "", None, LEGAL, HINT, "holds no file")]
-    mistakes = []
-    for note in gathered.notes:
-        name, _, problem = note.rpartition(": ")
-        mistakes.append(Mistake(name, "", None, LEGAL, HINT, problem))
-    return mistakes
+    return [Mistake(name, "", None, LEGAL, HINT, problem) for name, problem in gathered.problems]

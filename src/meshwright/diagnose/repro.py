@@ -184,5 +184,6 @@ def _rows(event: Event, case: Case, sizes: Mapping[int, int]) -> tuple[list[int]
         return [], []
     places = [case.members.index(rank) for rank, _ in (case.right, case.wrong)]
     if len(event.input_splits) != len(case.members) or len(event.output_splits) != len(case.members):
-        return [1, 1], [1, 1]
+        rows = sizes[event.shape[0]] if event.shape else 2
+        return [rows - rows // 2, rows // 2], [rows - rows // 2, rows // 2]
     return [sizes[event.input_splits[place]] for place in places], [sizes[event.output_splits[place]] for place in places]

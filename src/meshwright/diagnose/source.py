@@ -69,7 +69,12 @@ class Source:
     def _read(self, count: int) -> bytes:
         try:
             with self.stream() as stream:
-                return stream.read(count)
+                # In parts: a buffered stream makes room for all that is asked for before it reads.
+                parts = []
+                while count > 0 and (part := stream.read(min(count, 1 << 20))):
+                    parts.append(part)
+                    count -= len(part)
+                return b"".join(parts)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise Unreadable("is a torn or damaged gzip file") from None
         except OSError as error:
@@ -79,8 +84,9 @@ class Source:
 class _Guarded(io.RawIOBase):
     """A decompressing stream that stops where its output is out of proportion to its input."""
 
-    def __init__(self, inner: IO[bytes], packed_bytes: int) -> None:
-        self._inner, self._left = inner, max(RATIO_FROM_BYTES, MAX_RATIO * packed_bytes)
+    def __init__(self, packed: IO[bytes], packed_bytes: int) -> None:
+        self._packed, self._inner = packed, gzip.GzipFile(fileobj=packed)
+        self._left = max(RATIO_FROM_BYTES, MAX_RATIO * packed_bytes)
 
     def readable(self) -> bool:
         return True
@@ -95,6 +101,7 @@ class _Guarded(io.RawIOBase):
 
     def close(self) -> None:
         self._inner.close()
+        self._packed.close()  # GzipFile leaves it open
         super().close()
 
 
@@ -148,7 +155,7 @@ def _unpacked(source: Source) -> Iterator[Source | tuple[str, str]]:
 
 
 def _gunzip(packed: Source) -> Callable[[], IO[bytes]]:
-    return lambda: io.BufferedReader(_Guarded(gzip.GzipFile(fileobj=packed.stream()), packed.packed_bytes), 1 << 20)  # type: ignore[arg-type]
+    return lambda: io.BufferedReader(_Guarded(packed.stream(), packed.packed_bytes), 1 << 20)
 
 
 def _members(archive: Source) -> Iterator[Source | tuple[str, str]]:

@@ -69,14 +69,20 @@ class Standstill:
         return {rank: wait for rank, waits in self.waits.items() for wait in reversed(waits) if wait.alone}
 
     def waiting_for(self, ranks: Iterable[int]) -> list[Wait]:
-        """The waits that these ranks hold up directly: what the waiting ranks came to first, collectives before P2P, small groups first."""
+        """The waits that these ranks hold up directly, the one that they would have come to first in front: what the waiting ranks came to
+        first, collectives before P2P, by time, small groups first."""
         wanted = set(ranks)
         found = []
         for rank, waits in self.waits.items():
             held = [wait for wait in waits if wait.blockers & wanted] if rank not in wanted else []
-            found += [(place, wait) for place, wait in enumerate(held)]
-        found.sort(key=lambda each: (each[0], each[1].call.event.kind, -len(each[1].absent & wanted), len(each[1].members), each[1].rank))
-        return [wait for _, wait in found]
+            found += [(place, *_order(wait, wanted), wait) for place, wait in enumerate(held)]
+        return [wait for *_, wait in sorted(found, key=lambda each: each[:-1])]
+
+
+def _order(wait: Wait, wanted: set[int]) -> tuple[bool, bool, float, int, int]:
+    event = wait.call.event
+    entered_s = float("inf") if event.enqueued_s is None else event.enqueued_s
+    return event.kind == "p2p", not wait.absent & wanted, entered_s, len(wait.members), wait.rank
 
 
 def standstill(evidence: Evidence) -> Standstill:

@@ -14,7 +14,6 @@ from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block
 from meshwright.ledger.build import Ledger, Stage, scalar_rows
 from meshwright.ledger.data_parallel import Unit
-from meshwright.ledger.pipelined_order import gathers_root_again
 from meshwright.ledger.rows import Phase, Row
 from meshwright.ledger.stages import LayerBlock, layer_blocks
 
@@ -99,9 +98,8 @@ class StageListing:
 
     def _root_backward(self) -> Iterator[Listed]:
         """A pass over an end of the model gathers the root again where it needs a weight of it, and reduces its gradient."""
-        ledger, model = self.ledger, self.ledger.model
-        again = sum(gathers_root_again(chunk, model) for chunk in self.stage.chunks) * self.micro_batches
-        for listed in self._each(ledger.root(self.stage.first, self.stage.last).backward, "root"):
+        again = sum(chunk.root_again for chunk in self.stage.chunks) * self.micro_batches
+        for listed in self._each(self.ledger.root(self.stage.first, self.stage.last).backward, "root"):
             if listed.row.op != "all_gather":
                 yield listed
             elif again:

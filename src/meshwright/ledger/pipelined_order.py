@@ -30,7 +30,6 @@ from meshwright.ledger.stages import Chunk
 from meshwright.schedule import Action, Kind, Schedule, with_communication
 from meshwright.schedule.actions import COMPUTE_KINDS
 from meshwright.spec import names
-from meshwright.spec.model import Model
 
 HALVES: dict[Kind, Half] = {Kind.BACKWARD: "whole", Kind.BACKWARD_INPUT: "input", Kind.BACKWARD_WEIGHT: "weight"}
 
@@ -49,11 +48,6 @@ def stage_order(ledger: Ledger, place: int, schedule: Schedule) -> Iterator[Plac
         for placed in rank.rows(action):
             yield placed if placed.micro_batch is None else replace(placed, chunk=action.chunk)
     yield from after_backward(ledger, rank.units, rank.root)
-
-
-def gathers_root_again(chunk: Chunk, model: Model) -> bool:
-    """Whether the backward of a pipeline's chunk needs a weight of the root: the head's, or that of a norm behind the embedding."""
-    return chunk.last or (chunk.first and model.embedding_norm)
 
 
 @dataclass
@@ -118,7 +112,7 @@ class _Stage:
 
     def _backward(self, passes: _Passes, k: int, half: Half) -> Iterator[Placed]:
         root = self.root if passes.has_end else None
-        if root is not None and half != "weight" and gathers_root_again(passes.chunk, self.ledger.model):
+        if root is not None and half != "weight" and passes.chunk.root_again:
             yield from placed_rows(rows_of(root.backward, "all_gather", "backward_input"), micro_batch=k)
         passes.complete += half != "input"
         yield from backward_order(passes.pieces, passes.units, k, passes.complete == passes.total, self.layout.zero, half)

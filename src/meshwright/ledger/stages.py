@@ -26,6 +26,8 @@ class Chunk:
     Attributes:
         layers: (block, count) in the order of their first layer. first: has the embedding. last: has norm, head and loss.
         index: its place in model order. first_layer: model index of its first layer.
+        root_again: of a pipeline under zero=3, whose passes free the root: whether the backward needs a weight of it, the head's or that of
+            a norm behind the embedding. (An embedding's backward does not need its table.)
     """
 
     layers: tuple[tuple[LayerBlock, int], ...]
@@ -34,6 +36,7 @@ class Chunk:
     index: int
     first_layer: int
     num_layers: int
+    root_again: bool
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -142,7 +145,8 @@ def pipeline(
 
 def _chunk(model: Model, start: int, size: int, index: int, chunks: int, recompute: str, limit: int | None) -> Chunk:
     blocks = Counter(layer_blocks(model, start, size, recompute, limit))
-    return Chunk(tuple(blocks.items()), index == 0, index == chunks - 1, index, start, size)
+    first, last = index == 0, index == chunks - 1
+    return Chunk(tuple(blocks.items()), first, last, index, start, size, last or (first and model.embedding_norm))
 
 
 def layer_blocks(model: Model, start: int, size: int, recompute: str, limit: int | None) -> list[LayerBlock]:

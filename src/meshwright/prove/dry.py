@@ -62,13 +62,14 @@ def prove_dry(question: Question) -> Certificate:
 def distinct_ranks(ledger: Ledger) -> list[int]:
     """Ranks whose place decides what they run: on pp, all of them (each has a list of its own); on tp (the last part of a padded
     vocabulary) and on cp (its tokens), all of them or the first and last; and the last of all, with the last, perhaps smaller, part of
-    every shard. Between the ends of a pipeline, where no vocabulary is, the first and last on tp and cp stand for all."""
+    every shard. Between the ends of a pipeline, where no vocabulary is, the first on tp and cp stands for all of a stage, or, of every
+    second one, the last."""
     layout, mesh = ledger.layout, Mesh(ledger.layout, kv_heads(ledger.model))
     ends = [sorted({0, degree - 1}) for degree in (layout.tp, layout.cp)]
     everywhere = [range(layout.tp), range(layout.cp)] if layout.tp * layout.cp <= MOST_PLACES else ends
     found = {layout.world_size - 1}
     for stage in ledger.stages():
-        places = everywhere if stage.first or stage.last else ends
+        places = everywhere if stage.first or stage.last else [[degrees[-1 if stage.index % 2 else 0]] for degrees in ends]
         found |= {mesh.rank({"tp": tp, "cp": cp, "pp": stage.index}) for tp, cp in product(*places)}
     return sorted(found)
 

@@ -20,7 +20,7 @@ from meshwright.prove.recordings import recording_folder, recordings_in
 from meshwright.prove.resident import compare_resident
 from meshwright.prove.saved import compare_memory
 from meshwright.prove.scale import Scaled, scale
-from meshwright.prove.stages import schedule_of
+from meshwright.prove.stages import refuse_scaled, schedule_of
 from meshwright.recording.crosscheck import cross_check
 from meshwright.recording.read import Recording
 from meshwright.spec.layout import Layout
@@ -45,11 +45,7 @@ def prove(question: Question, program: ProofProgram | None = None) -> Certificat
     check(question.model, question.workload, question.layout)
     schedule_of(question.layout, question.workload, question.schedule)
     scaled = scale(question.model, question.workload, question.layout, question.ranks)
-    if question.schedule is not None and scaled.changes:
-        problem = f"is for `{question.layout}` as it is, which needs {question.layout.world_size} ranks and a small model"
-        raise InputError(
-            [Mistake("--schedule", "schedule", question.schedule.name, "a schedule by its word in the layout", problem=problem)]
-        )
+    refuse_scaled(question.schedule, question.layout, scaled.changes)
     with tempfile.TemporaryDirectory(prefix="meshwright_proof_") as temporary:
         folder = Path(temporary)
         recording = recording_folder(question, folder)

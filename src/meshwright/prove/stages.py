@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.errors import InputError, Mistake
-from meshwright.schedule import Schedule, build, placement
+from meshwright.schedule import Schedule, build, check_fit
 from meshwright.spec.layout import Layout
 from meshwright.spec.workload import Training
 
@@ -14,27 +14,20 @@ def schedule_of(layout: Layout, workload: Training, given: Schedule | None) -> S
     zb-1p and zb-2p are made for equal durations, which is what a proof can know.
 
     Raises:
-        InputError: ``given`` has another number of ranks, chunks or micro-batches than the layout, or places chunks elsewhere.
+        InputError: ``given`` does not fit the layout.
     """
     m = layout.micro_batches(workload.batch)
-    if given is None:
-        return build(layout.schedule, layout.pp, layout.virtual_stages, m) if layout.pp > 1 else None
-    pairs = {
-        "pipeline ranks": (given.num_ranks, layout.pp),
-        "micro-batches": (given.num_micro_batches, m),
-        "chunks": (given.num_chunks, layout.pp * layout.virtual_stages),
-    }
-    mistakes = [
-        Mistake(given.name, key, found, str(wanted), problem=f"does not fit the layout `{layout}`")
-        for key, (found, wanted) in pairs.items()
-        if found != wanted
-    ]
-    places = placement(layout.schedule, layout.pp, layout.virtual_stages)
-    if not mistakes and given.rank_of_chunk != places:
-        chunk = next(c for c, rank in enumerate(places) if given.rank_of_chunk[c] != rank)
-        hint = "interleaved*v places chunk c on rank c mod pp, zb-v and dualpipe-v in a V"
-        mistakes = [Mistake(given.name, f"rank of chunk {chunk}", given.rank_of_chunk[chunk], str(places[chunk]), hint,
-                            f"is not where {layout.schedule} places it")]  # fmt: skip
-    if mistakes:
-        raise InputError(mistakes)
-    return given
+    if given is not None:
+        check_fit(given, layout, m)
+        return given
+    return build(layout.schedule, layout.pp, layout.virtual_stages, m) if layout.pp > 1 else None
+
+
+def refuse_scaled(given: Schedule | None, layout: Layout, changes: tuple[str, ...]) -> None:
+    """A schedule from a file is for one number of ranks and micro-batches. Raises InputError."""
+    if given is not None and changes:
+        problem = f"is for `{layout}` as it is, which a proof on so few ranks would scale: {', '.join(changes)}"
+        hint = "--dry runs it at its true size; or name the schedule in the layout"
+        raise InputError(
+            [Mistake("--schedule", "schedule", given.name, f"a small model, and --ranks {layout.world_size} or more", hint, problem)]
+        )

@@ -117,7 +117,7 @@ def _difference(group: Group, here: Mapping[int, Event]) -> Cause | None:
     comparisons: list[tuple[Cause, list[object]]] = [
         ("reduce_op", [event.reduce_op for event in events]),
         ("dtype", [event.dtype for event in events]),
-        ("shape", [_comparable_shape(event) for event in events]),
+        ("shape", [comparable_shape(event) for event in events]),
         ("root", [event.peer for event in events]),
         ("call_site", [(event.module, event.call_site) for event in events]),
         ("progress", [(event.step, event.micro_batch) for event in events]),
@@ -128,9 +128,9 @@ def _difference(group: Group, here: Mapping[int, Event]) -> Cause | None:
     return None if _splits_fit(group, here) else "splits"
 
 
-def _comparable_shape(event: Event) -> tuple[int, ...]:
-    """all_to_all may send another number of rows from each rank; the rest of the shape must agree."""
-    return event.shape[1:] if event.op == "all_to_all" else event.shape
+def comparable_shape(event: Event) -> tuple[int, ...]:
+    """With splits, all_to_all may send another number of rows from each rank; the rest of the shape must agree."""
+    return event.shape[1:] if event.op == "all_to_all" and event.input_splits else event.shape
 
 
 def _splits_fit(group: Group, here: Mapping[int, Event]) -> bool:
@@ -202,7 +202,7 @@ def _same_calls_in_another_order(calls: Calls, start: int) -> bool:
 
 def signature(event: Event) -> tuple[object, ...]:
     """What must be the same on all ranks of a group for two calls to be one collective."""
-    what = (event.op, event.reduce_op, event.dtype, _comparable_shape(event), event.peer)
+    what = (event.op, event.reduce_op, event.dtype, comparable_shape(event), event.peer)
     return (*what, event.module, event.call_site, event.step, event.micro_batch)
 
 

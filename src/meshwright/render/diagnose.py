@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from meshwright.diagnose.finding import Diagnosis, Finding
 from meshwright.render.text import wrapped
+
+if TYPE_CHECKING:
+    from meshwright.diagnose.evidence import Evidence
 
 VERDICTS = {
     "fault": "fault found",
@@ -16,17 +20,26 @@ VERDICTS = {
 MAX_NOTES = 20
 
 
-def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """The lines of a terminal."""
+def diagnosis_text(diagnosis: Diagnosis, evidence: Evidence | None = None) -> str:
+    """The lines of a terminal; with the evidence, tables of where the step goes."""
     lines = [f"read: {', '.join(diagnosis.read) or 'nothing'}", ""]
     for number, finding in enumerate(diagnosis.findings):
         lines += [*_finding_lines(finding, headline=number == 0), ""]
+    lines += _tables(evidence)
     lines.append(f"verdict: {VERDICTS[diagnosis.verdict]}")
     if diagnosis.notes:
         lines += ["", "left out:", *(f"  {note}" for note in diagnosis.notes[:MAX_NOTES])]
         if len(diagnosis.notes) > MAX_NOTES:
             lines.append(f"  ... and {len(diagnosis.notes) - MAX_NOTES:,} more")
     return "\n".join(lines)
+
+
+def _tables(evidence: Evidence | None) -> Iterator[str]:
+    if evidence is not None:
+        from meshwright.render.diagnose_step import step_tables
+
+        for each in step_tables(evidence):
+            yield from (each.text(), "")
 
 
 def _finding_lines(finding: Finding, headline: bool) -> Iterator[str]:

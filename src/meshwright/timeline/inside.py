@@ -100,6 +100,7 @@ def _pieces(numbers: Priced, passes: Iterable[list[Row]]) -> list[Piece]:
                 now = _around_the_ring(found, numbers, row, now, seconds, ring_s)
                 continue
             lane = COMPUTE if row.op is None else PART_OF_AXIS[row.axis or ""]
+            seconds = seconds * numbers.exposed_share_of_tp if lane == "tp" else seconds
             name = row.name if row.op is None else f"{row.name} {row.op}"
             found.append(Piece(lane, name, now, now + seconds))
             now += seconds

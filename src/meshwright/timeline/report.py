@@ -17,6 +17,7 @@ from meshwright.timeline.waiting import culprit
 
 if TYPE_CHECKING:
     from meshwright.priced import Priced
+    from meshwright.schedule import Schedule
 
 __all__ = ["TimelineReport", "report_timeline"]
 
@@ -97,13 +98,15 @@ class TimelineReport:
         }
 
 
-def report_timeline(numbers: Priced, slow: Sequence[str] = (), warnings: Sequence[Any] = (), source: str = "--slow") -> TimelineReport:
+def report_timeline(
+    numbers: Priced, slow: Sequence[str] = (), warnings: Sequence[Any] = (), source: str = "--slow", schedule: Schedule | None = None
+) -> TimelineReport:
     """The timeline of one layout, with something slow in it if asked (timeline/slow.py says how to write that).
 
     Raises:
         InputError: a slowness that is not understood, or a stage, rank or link that there is not.
     """
     parsed = [parse_slow(text, source) for text in slow]
-    healthy = simulate_step(numbers)
-    step = simulate_step(numbers, parsed) if parsed else healthy
+    healthy = simulate_step(numbers, (), schedule)
+    step = simulate_step(numbers, parsed, schedule) if parsed else healthy
     return TimelineReport(step, healthy, tuple(slow), layer_overlap(numbers), inside_layer(numbers), tuple(warnings))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.chunk_time import layer_pairs, root_of
-from meshwright.ledger.pipelined_order import gathers_root_again
 
 if TYPE_CHECKING:
     from meshwright.ledger.stages import Chunk
@@ -89,7 +88,7 @@ def chunk_layers(priced: Priced, chunk: Chunk) -> tuple[list[Layer], Ends]:
         Layer("head", float(head.forward_s), float(head.backward_s), 0.0, 0.0, 0.0) if chunk.last else None,
         float(root.gather_s),
         float(root.scatter_s),
-        float(root.regather_s) if gathers_root_again(chunk, priced.ledger.model) else 0.0,
+        float(root.regather_s) if chunk.root_again else 0.0,
     )
 
 

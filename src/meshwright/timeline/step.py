@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshwright.chunk_time import ChunkTime, chunk_times
+from meshwright.schedule import check_fit
 from meshwright.step_time import PART_NAMES, OncePerStep, Parts, busy_parts, exposed_gather_s, once_per_step
 from meshwright.timeline.critical_path import Link, critical_path
 from meshwright.timeline.of_plan import plan_costs, plan_schedule
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from meshwright.priced import Priced
+    from meshwright.schedule import Schedule
     from meshwright.timeline.events import Timeline
 
 __all__ = ["RankEnd", "Step", "simulate_step"]
@@ -139,13 +141,20 @@ class Step:
         return parts
 
 
-def simulate_step(numbers: Priced, slow: Sequence[Slow] = ()) -> Step:
+def simulate_step(numbers: Priced, slow: Sequence[Slow] = (), schedule: Schedule | None = None) -> Step:
     """One step of one layout (not of an array of them), with something slow in it if asked.
 
+    Args:
+        schedule: read from a file; None for the one that the layout's word says.
+
     Raises:
-        InputError: a number of micro-batches that the schedule cannot take; a slow stage, rank or link that there is not.
+        InputError: a number of micro-batches that the schedule cannot take, a schedule that is not for the layout; a slow stage, rank or
+            link that there is not.
     """
-    schedule = plan_schedule(numbers)
+    if schedule is None:
+        schedule = plan_schedule(numbers)
+    else:
+        check_fit(schedule, numbers.ledger.layout, int(numbers.ledger.micro_batches))
     costs = plan_costs(numbers, schedule)
     for one in slow:
         costs = slow_down(schedule, costs, one)

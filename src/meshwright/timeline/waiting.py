@@ -5,7 +5,7 @@ Every moment of a rank between the pipeline's first and last computation is spen
     upstream     the activation it needs next is not made yet
     downstream   the gradient it needs next is not made yet
     transfer     what it needs is made and on its way
-    sending      its own message holds it (no overlap)
+    sending      its own message holds it (no overlap); of a measured step, whatever its program does between two computations
     start        its first micro-batch has not come to it yet
     end          it has nothing left to do
 """
@@ -69,6 +69,8 @@ def _before(timeline: Timeline, index: int, rank: int, free: float, first: bool)
         return []
     if first:
         return [Wait(rank, "start", free, start, index)]
+    if timeline.producer[index] < 0:  # of a measured step alone: a simulated computation without an input never waits
+        return [Wait(rank, "sending", free, start, index)]
     late = index
     pair = index + 1 < len(timeline) and bool(timeline.second_of_pair[index + 1])
     if pair and timeline.arrival_s[index + 1] > timeline.arrival_s[index]:
@@ -78,8 +80,11 @@ def _before(timeline: Timeline, index: int, rank: int, free: float, first: bool)
     if made > free:
         cause = "upstream" if timeline.kind[late] == Kind.FORWARD else "downstream"
         found.append(Wait(rank, cause, free, made, index))
-    if start > made:
-        found.append(Wait(rank, "transfer", made, start, index))
+    arrived = min(max(made, float(timeline.arrival_s[late])), start)
+    if arrived > made:
+        found.append(Wait(rank, "transfer", made, arrived, index))
+    if start > arrived:
+        found.append(Wait(rank, "sending", arrived, start, index))
     return found
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -126,7 +127,7 @@ def _ints(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         return tuple(map(int, re.findall(r"\d{1,9}", value)))
     if isinstance(value, list | tuple):
-        return tuple(number for number in value if isinstance(number, int))
+        return tuple([number for number in value if isinstance(number, int)])
     return ()
 
 
@@ -212,9 +213,15 @@ def _block(entry: Mapping[str, Any], p2p: bool) -> tuple[object, ...]:
 
 
 def _op(entry: Mapping[str, Any]) -> tuple[str, tuple[int, int] | None]:
-    """(our name, (this end, other end) of a P2P in the group's numbers): of ``nccl:send 0->3``."""
-    name, _, ends = str(entry.get("profiling_name", "")).partition(":")[2].partition(" ")
-    match = re.fullmatch(r"(\d+)(?:->|<-)(\d+)", ends)
+    """(our name, (this end, other end) of a P2P in the group's numbers)."""
+    return _parsed(str(entry.get("profiling_name", "")))
+
+
+@lru_cache(maxsize=10_000)
+def _parsed(profiling_name: str) -> tuple[str, tuple[int, int] | None]:
+    """Of ``nccl:send 0->3``."""
+    name, _, ends = profiling_name.partition(":")[2].partition(" ")
+    match = re.fullmatch(r"(\d{1,9})(?:->|<-)(\d{1,9})", ends)
     return OPS.get(name, name), (int(match[1]), int(match[2])) if match else None
 
 
@@ -242,7 +249,11 @@ def _call(entry: Mapping[str, Any], op: str, ends: tuple[int, int] | None, group
 
 
 def _number(entry: Mapping[str, Any], *keys: str) -> int | None:
-    return next((entry[key] for key in keys if isinstance(entry.get(key), int)), None)
+    for key in keys:
+        value = entry.get(key)
+        if isinstance(value, int):
+            return value
+    return None
 
 
 def _sizes(value: object) -> list[tuple[int, ...]]:

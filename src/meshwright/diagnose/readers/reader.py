@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,33 +32,56 @@ class Reader:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """pieces: of evidence. notes: a line for each file that was left out. read: how many files of which kind."""
+    """pieces: of evidence. problems: (file, what is wrong with it) of each that was left out. read: how many files of which kind."""
 
     pieces: tuple[object, ...]
-    notes: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
     read: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line for each file that was left out."""
+        return tuple(f"{name}: {problem}" for name, problem in self.problems)
 
 
 def gather(paths: Sequence[Path], readers: Sequence[Reader]) -> Gathered:
     """Read everything below ``paths``. What is torn, empty, foreign or hostile becomes a note."""
+    with _without_collector():
+        return _gather(paths, readers)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Millions of small objects are made and all are kept: Python's cycle collector would walk them again and again."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+def _gather(paths: Sequence[Path], readers: Sequence[Reader]) -> Gathered:
     pieces: list[object] = []
-    notes: list[str] = []
+    problems: list[tuple[str, str]] = []
     counts: Counter[tuple[str, str]] = Counter()
     for source in sources(paths):
         if isinstance(source, tuple):
-            notes.append(f"{source[0]}: {source[1]}")
+            problems.append(source)
             continue
         try:
             reader = _reader_of(source, readers)
             pieces.extend(reader.read(source))
         except Unreadable as problem:
-            notes.append(f"{source.name}: {problem}")
+            problems.append((source.name, str(problem)))
         except DAMAGE as error:
-            notes.append(f"{source.name}: is damaged ({type(error).__name__})")
+            problems.append((source.name, f"is damaged ({type(error).__name__})"))
         else:
             counts[reader.kind] += 1
     read = tuple(f"{count:,} {one if count == 1 else several}" for (one, several), count in counts.items())
-    return Gathered(pieces=tuple(pieces), notes=tuple(map(_one_line, notes)), read=read)
+    told = tuple((_one_line(name), _one_line(problem)) for name, problem in problems)
+    return Gathered(pieces=tuple(pieces), problems=told, read=read)
 
 
 def _reader_of(source: Source, readers: Sequence[Reader]) -> Reader:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.evidence import Evidence, Hit
 from meshwright.diagnose.job import missing_text
+from meshwright.diagnose.stacks import stack_of
 from meshwright.diagnose.standing import ends_of, hit, waiters
 from meshwright.diagnose.waits import standstill
 
@@ -17,6 +18,12 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
     if not ranks or any(ends_of(evidence, kind) for kind in ("missing", "alone")):
         return
     wait = next(waiters(still, ranks))[0]
-    found = hit(evidence, ranks, wait, [missing_text(still.job)], confidence="medium")
+    found = hit(
+        evidence,
+        ranks,
+        wait,
+        [missing_text(still.job), *(text for rank in ranks if (text := stack_of(evidence, rank)))],
+        confidence="medium",
+    )
     if found is not None:
         yield found

@@ -34,7 +34,7 @@ class Block:
 
     Attributes:
         sublayers: in the order of the forward; a block that is no decoder layer has one.
-        core_again: rows that selective recomputation repeats, which are written for it. repeats: all sublayers run again.
+        again: rows that selective recomputation repeats, which are written for it. repeats: all sublayers run again.
         saved_bytes: kept from its forward to its backward. working_bytes: what is there beside that while its backward
             runs (the saved tensors that recomputation brings back). least: what bounds it from below, the launches of a
             "dense" or a "moe" layer; None for what is no layer.
@@ -42,7 +42,7 @@ class Block:
 
     name: str
     sublayers: tuple[Sublayer, ...]
-    core_again: list[Row]
+    again: list[Row]
     repeats: bool
     saved_bytes: Num
     working_bytes: Num
@@ -54,7 +54,7 @@ class Block:
 
     @property
     def recompute(self) -> list[Row]:
-        return [row.again() for part in self.sublayers for row in part.again] if self.repeats else self.core_again
+        return [row.again() for part in self.sublayers for row in part.again] if self.repeats else self.again
 
     @property
     def backward(self) -> list[Row]:
@@ -88,16 +88,18 @@ def layer_block(s: Sizes, block: LayerBlock, attends: Sublayer, feeds: Sublayer)
     """One decoder layer of two sublayers under its recompute policy (DESIGN section 4, ``recompute``)."""
     everything = attends.saved_bytes + feeds.saved_bytes
     kept: Num = everything
-    core = Writer(s)
+    again: list[Row] = []
     if block.recompute == "selective" and s.stack.selective_operators:
-        kept, core.rows = _operators_again(s, [*attends.forward, *feeds.forward])
+        kept, again = _operators_again(s, [*attends.forward, *feeds.forward])
     elif block.recompute == "selective":
         kept = everything - attends.core_bytes
+        core = Writer(s)
         attention_core.recompute(core, block.kind.window)
+        again = core.rows
     elif block.recompute == "full":
         kept = s.stream_tokens * s.model.hidden_size * s.act_bytes
     least = "moe" if block.kind.moe else "dense"
-    return Block(block.kind.label, (attends, feeds), core.rows, block.recompute == "full", kept, everything - kept, least)
+    return Block(block.kind.label, (attends, feeds), again, block.recompute == "full", kept, everything - kept, least)
 
 
 def _operators_again(s: Sizes, rows: list[Row]) -> tuple[Num, list[Row]]:

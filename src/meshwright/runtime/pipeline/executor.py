@@ -111,33 +111,37 @@ class Stages:
         ends = [chunk for chunk in mine if schedule.is_first(chunk) or schedule.is_last(chunk)]
         self._root = RootUse(sum(len(schedule.micro_batches_of(chunk)) for chunk in ends))
         for chunk in mine:
-            halved = frozenset(a.micro_batch for a in self._actions if a.kind == Kind.BACKWARD_WEIGHT and a.chunk == chunk)
+            halved = frozenset(a.micro_batch for a in self._actions if a.kind == Kind.BACKWARD_INPUT and a.chunk == chunk)
             plan, passes = self._plans[schedule.stage(chunk)], len(schedule.micro_batches_of(chunk))
             self._chunks[chunk] = ChunkPasses(self._model, plan, engine, passes, halved, self._root)
 
     def _compute(self, action: Action, batches: Sequence[MicroBatch], ran: Ran) -> None:
-        with at(micro_batch=action.micro_batch, chunk=action.chunk), recorder.computing(SPANS[action.kind]):
-            if action.kind == Kind.FORWARD:
-                self._forward(action, batches[action.micro_batch], ran)
-            elif action.kind == Kind.BACKWARD_WEIGHT:
-                self._chunks[action.chunk].backward_weight(action.micro_batch)
-            else:
-                self._backward(action)
+        """Waits for what the computation needs, then carries it out; only the latter is its span in a recording."""
+        chunk, k = action.chunk, action.micro_batch
+        with at(micro_batch=k, chunk=chunk):
+            needed = self._needed(action)
+            with recorder.computing(SPANS[action.kind]):
+                if action.kind == Kind.FORWARD:
+                    self._forward(action, batches[k], needed, ran)
+                elif action.kind == Kind.BACKWARD_WEIGHT:
+                    self._chunks[chunk].backward_weight(k)
+                else:
+                    grad = self._chunks[chunk].backward(k, needed)
+                    if grad is not None:
+                        self._messages.made((True, chunk, k), grad)
 
-    def _forward(self, action: Action, batch: MicroBatch, ran: Ran) -> None:
-        chunk, k, first = action.chunk, action.micro_batch, self._schedule.is_first(action.chunk)
-        received = None if first else self._messages.taken((False, chunk - 1, k))
-        given = self._chunks[chunk].forward(k, batch, received)
+    def _needed(self, action: Action) -> Tensor | None:
+        """The activation or gradient of another chunk."""
+        chunk, k = action.chunk, action.micro_batch
+        if action.kind == Kind.FORWARD:
+            return None if self._schedule.is_first(chunk) else self._messages.taken((False, chunk - 1, k))
+        if action.kind == Kind.BACKWARD_WEIGHT or self._schedule.is_last(chunk):
+            return None
+        return self._messages.taken((True, chunk + 1, k))
+
+    def _forward(self, action: Action, batch: MicroBatch, received: Tensor | None, ran: Ran) -> None:
+        given = self._chunks[action.chunk].forward(action.micro_batch, batch, received)
         ran.add(given.reported, given.counts)
         if given.hidden is not None:
-            self._messages.made((False, chunk, k), given.hidden)
+            self._messages.made((False, action.chunk, action.micro_batch), given.hidden)
         self.most_in_flight = max(self.most_in_flight, sum(passes.in_flight for passes in self._chunks.values()))
-
-    def _backward(self, action: Action) -> None:
-        """Whole, or its input half."""
-        chunk, k = action.chunk, action.micro_batch
-        needed = None if self._schedule.is_last(chunk) else self._messages.taken((True, chunk + 1, k))
-        grad: Tensor | None = self._chunks[chunk].backward(k, needed)
-        if not self._schedule.is_first(chunk):
-            assert grad is not None
-            self._messages.made((True, chunk, k), grad)

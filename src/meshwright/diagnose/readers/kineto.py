@@ -1,0 +1,32 @@
+"""Kineto traces, as torch.profiler writes them: one per rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from meshwright.diagnose.readers.reader import Reader
+from meshwright.diagnose.source import Source, Unreadable
+from meshwright.recording.json_events import BadTrace
+from meshwright.recording.kineto import read_kineto
+
+OBJECT = re.compile(rb'\s*\{.*"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds)"', re.DOTALL)
+"""One of the keys that Kineto writes before the events; the events may begin far behind them."""
+
+LIST = re.compile(rb'\s*\[\s*\{[^{}]*"(?:ph|ts)"\s*:')
+
+
+def recognises(source: Source) -> bool:
+    return OBJECT.match(source.head) is not None or LIST.match(source.head) is not None
+
+
+def read(source: Source) -> Iterator[object]:
+    """The Trace, read in pieces: the file may be larger than memory."""
+    with source.stream() as stream:
+        try:
+            yield read_kineto(stream, source.name)
+        except BadTrace as problem:
+            raise Unreadable(str(problem)) from None
+
+
+READER = Reader(kind=("Kineto trace", "Kineto traces"), recognises=recognises, read=read)

@@ -1,0 +1,58 @@
+"""DeepSpeed's JSON config. Keys as of DeepSpeed edaa7221 (August 2026), deepspeed/runtime/config.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from meshwright.lint.setup import Problem, Setup, whole
+
+__all__ = ["is_config", "setup_of"]
+
+KEYS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+
+WORDS = {
+    "batch": "train_batch_size", "mb": "train_micro_batch_size_per_gpu", "zero": "zero_optimization.stage", "gpus": "GPUs",
+    "tp": "tensor_parallel.autotp_size", "cp": "sequence_parallel_size",
+}  # fmt: skip
+
+REMEDIES = {
+    "zero3-gathers": "stage 1 or 2 if it fits, or hpZ (`zero_hpz_partition_size` = GPUs per node), which gathers inside the node",
+    "zero2-pp": '`"stage": 1` with pipelines',
+}
+
+
+def is_config(values: Mapping[str, Any]) -> bool:
+    return any(key in values for key in KEYS[:2]) or sum(key in values for key in KEYS) >= 2
+
+
+def setup_of(values: Mapping[str, Any], gpus: int | None = None, gpus_per_node: int | None = None) -> Setup:
+    """The setup of a config's keys; "auto", which the trainer fills in, counts as not said."""
+    zero = values.get("zero_optimization")
+    stage = whole(zero.get("stage")) if isinstance(zero, dict) else 0
+    tensor = values.get("tensor_parallel")
+    tp = whole(tensor.get("autotp_size")) or 1 if isinstance(tensor, dict) else 1
+    micro, batch, steps = (
+        whole(values.get(key)) for key in ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+    )
+    sequence = whole(values.get("sequence_parallel_size")) or 1
+    degrees: dict[str, object] = {"tp": tp, "mb": micro or 1, "zero": min(stage or 0, 3)}
+    if sequence > 1:
+        degrees |= {"cp": sequence, "cp_kind": "ulysses", "ulysses": sequence}
+    problems = _arithmetic(micro, batch, steps, gpus // (tp * sequence) if gpus else None)
+    return Setup(
+        framework="DeepSpeed", degrees=degrees, batch=None if problems else batch, gpus=gpus, gpus_per_node=gpus_per_node,
+        words=WORDS, remedies=REMEDIES, problems=problems,
+    )  # fmt: skip
+
+
+def _arithmetic(micro: int | None, batch: int | None, steps: int | None, ranks: int | None) -> tuple[Problem, ...]:
+    """DeepSpeed's own check: the batch is micro-batch x accumulation x data-parallel ranks."""
+    if not (micro and batch and steps):
+        return ()
+    right = micro * steps * (ranks or 1)
+    if (batch == right) if ranks else (batch % right == 0):
+        return ()
+    parts = f"micro-batch {micro} x accumulation {steps}" + (f" x {ranks} data-parallel ranks = {right}" if ranks else "")
+    title = f"`train_batch_size` = {batch} is {'not' if ranks else 'no multiple of'} {parts}"
+    return (Problem(code="batch", title=title, remedy="leave one of the three out: DeepSpeed works it out from the others"),)

@@ -1,0 +1,221 @@
+"""From a file to findings: which framework's it is, what it says, and which rules that breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from meshwright.diagnose.finding import Diagnosis, Finding
+from meshwright.errors import InputError, Mistake
+from meshwright.lint import accelerate, deepspeed, megatron, serving, torchtitan
+from meshwright.lint.models import stand_in
+from meshwright.lint.setup import Setup, gpus_of
+from meshwright.lint.shell import Options, options_of, read_script
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.files import parse_json, parse_toml, read_text
+from meshwright.spec.layout import Layout
+from meshwright.spec.load_cluster import resolve_cluster
+from meshwright.spec.rules import CAUTIONS, RULES, Case
+from meshwright.spec.rules.sizes import form_mistakes
+from meshwright.spec.workload import Training
+
+__all__ = ["lint"]
+
+LEGAL = (
+    "a launch script of Megatron-LM, torchtitan, vLLM or SGLang, a torchtitan job file, a DeepSpeed config, "
+    "or an Accelerate config with fsdp_config"
+)
+
+ASSUMED_CLUSTER = "h100-sxm"
+"""Where nothing is said: nodes of eight GPUs, far faster inside than between, as almost all training clusters have."""
+
+NOT_JUDGED = {"thin-micro-batch", "interleaved-slow-fabric"}
+"""Rules that need the true device or fabric: asked only if the user names a cluster."""
+
+SERVING = {
+    "tp-heads", "tp-kv-heads", "tp-ffn", "tp-shared-ffn", "ep-experts", "gpus", "tp-across-nodes", "ep-across-nodes", "kv-copies",
+    "partial-node",
+}  # fmt: skip
+"""Rules that hold for inference as well; pipelines may be uneven there, and nothing is trained."""
+
+
+def lint(path: Path, cluster: str | None = None, gpus: int | None = None) -> Diagnosis:
+    """What is wrong or silly about the job that a file starts.
+
+    Args:
+        cluster: a catalog name or a file, to judge by its links. gpus: of the job, where the file does not say.
+
+    Raises:
+        InputError: the file cannot be read, or is of no framework that is known; no such cluster.
+    """
+    network = resolve_cluster(cluster) if cluster else None
+    setup = _read(path)
+    if gpus is not None:
+        setup = replace(setup, gpus=gpus)
+    findings, told = _judged(setup, network)
+    assumed = setup.assumed if network else (*setup.assumed, f"links as fast as those of {ASSUMED_CLUSTER}; --cluster says otherwise")
+    read = (f"a {setup.framework} job: {told}",)
+    return Diagnosis(findings=tuple(findings), verdict="fault" if findings else "healthy", read=read, notes=assumed)
+
+
+def _read(path: Path) -> Setup:
+    text = read_text(path, LEGAL)
+    suffix = path.suffix.lower()
+    setup: Setup | None
+    if suffix in (".json", ".toml", ".yaml", ".yml"):
+        setup = _of_config(_values(path, suffix, text))
+    else:
+        setup = _of_script(text, path.parent)
+    if setup is None:
+        raise InputError(
+            [
+                Mistake(
+                    str(path),
+                    "",
+                    None,
+                    LEGAL,
+                    "its options must be in the file, or in variables that it sets",
+                    "starts no job that is known",
+                )
+            ]
+        )
+    return setup
+
+
+def _values(path: Path, suffix: str, text: str) -> Mapping[str, Any]:
+    if suffix == ".json":
+        return parse_json(text, str(path), finite=False)
+    if suffix == ".toml":
+        return parse_toml(text, str(path))
+    import yaml
+
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputError([Mistake(str(path), "", None, LEGAL, problem=f"is not YAML ({str(error).splitlines()[0][:80]})")]) from None
+    return values if isinstance(values, dict) else {}
+
+
+def _of_config(values: Mapping[str, Any]) -> Setup | None:
+    if torchtitan.is_config(values):
+        return torchtitan.setup_of(values)
+    if deepspeed.is_config(values):
+        return deepspeed.setup_of(values)
+    return accelerate.setup_of(values) if accelerate.is_config(values) else None
+
+
+def _of_script(text: str, beside: Path) -> Setup | None:
+    """The command of the script that says most about a layout."""
+    script = read_script(text)
+    for words in sorted(script.commands, key=len, reverse=True):
+        options = options_of(words)
+        if serving.recognises(words):
+            return serving.setup_of(script, words, options, beside)
+        if sum(options.has(mark) for mark in megatron.MARKS) >= 2:
+            return megatron.setup_of(script, options)
+        tables = _tables(options)
+        if "parallelism" in tables:
+            return torchtitan.setup_of(tables, *gpus_of(script, options))
+        name = options.text("deepspeed-config", "ds-config", "deepspeed")
+        if name and (beside / name).is_file():
+            values = parse_json(read_text(beside / name, LEGAL), str(beside / name), finite=False)
+            return deepspeed.setup_of(values, *gpus_of(script, options))
+    return None
+
+
+def _tables(options: Options) -> dict[str, dict[str, object]]:
+    """``--parallelism.tensor_parallel_degree 8`` as the table that it changes."""
+    tables: dict[str, dict[str, object]] = {}
+    for name, value in options.values.items():
+        table, dot, key = name.partition(".")
+        if dot and value is not None:
+            tables.setdefault(table, {})[key.replace("-", "_")] = int(value) if value.lstrip("-").isdigit() else value
+    return tables
+
+
+def _judged(setup: Setup, network: Cluster | None) -> tuple[list[Finding], str]:
+    """The findings, and the job in one line."""
+    fixed = 1
+    for key in ("tp", "pp", "cp"):
+        fixed *= int(str(setup.degrees.get(key, 1)))
+    replicas = int(str(setup.degrees.get("dp_replicate", 1)))
+    degrees = dict(setup.degrees)
+    if "dp_shard" not in degrees:
+        degrees["dp_shard"] = max((setup.gpus or fixed * replicas) // (fixed * replicas), 1)
+    layout = Layout(**degrees)  # type: ignore[arg-type]
+    model = setup.model or stand_in(
+        layout.pp * layout.virtual_stages, sum(layout.stages) if layout.stages else None, layout.ep if layout.ep > 1 else 0
+    )
+    batch = setup.batch or layout.dp * layout.mb * layout.pp * 8
+    cluster = network or _usual(setup.gpus_per_node)
+    seq = setup.seq or min(model.max_positions, 1 << 13)
+    case = Case(model=model, workload=Training(seq=seq, batch=batch), layout=layout, cluster=cluster, gpus=setup.gpus)
+    told = f"{layout} on {setup.gpus or layout.world_size} GPUs, nodes of {cluster.gpus_per_node}"
+    found = [
+        Finding(code=each.code, title=each.title, evidence=each.evidence or (f"Read as {told}",), remedy=each.remedy)
+        for each in setup.problems
+    ]
+    if malformed := form_mistakes(case, setup.framework):
+        return [*_malformed(malformed), *found], told
+    broken = list(_broken(case, setup, told))
+    silly = _silly(case, setup, told, network is not None)
+    blamed = {finding.code.partition("-")[0] for finding in broken}
+    return [*broken, *(each for each in silly if not (each.code == "kv-copies" and "tp" in blamed)), *found], told
+
+
+def _usual(per_node: int | None) -> Cluster:
+    """The assumed cluster with nodes of that size."""
+    usual = resolve_cluster(ASSUMED_CLUSTER)
+    if not per_node or per_node == usual.gpus_per_node:
+        return usual
+    return replace(usual, tiers=tuple(replace(tier, size=per_node) if tier.size == usual.gpus_per_node else tier for tier in usual.tiers))
+
+
+def _malformed(mistakes: list[Mistake]) -> Iterator[Finding]:
+    for each in mistakes:
+        yield Finding(
+            code="value",
+            title=f"`{each.key}` = {each.value} is not legal",
+            evidence=(f"Legal: {each.legal}",),
+            remedy=each.hint or each.legal,
+        )
+
+
+def _broken(case: Case, setup: Setup, told: str) -> Iterator[Finding]:
+    """Rules that the job breaks: it will not start, or will not compute what was meant."""
+    for rule in RULES:
+        if setup.serving and rule.code not in SERVING:
+            continue
+        if rule.code == "batch" and setup.batch is None:
+            continue
+        if not rule.holds(case):
+            value = rule.value(case) if rule.value else getattr(case.layout, rule.key, "")
+            name = setup.words.get(rule.key, rule.key)
+            yield Finding(
+                code=rule.code, title=f"`{name}` = {value} {rule.problem(case)}", evidence=(f"Read as {told}",),
+                remedy=setup.remedies.get(rule.code) or rule.hint(case) or (rule.legal(case) if rule.legal else "another value"),
+            )  # fmt: skip
+
+
+def _silly(case: Case, setup: Setup, told: str, known_cluster: bool) -> Iterator[Finding]:
+    """Rules of what runs and is hardly meant."""
+    for caution in CAUTIONS:
+        if (setup.serving and caution.code not in SERVING) or (caution.code in NOT_JUDGED and not known_cluster):
+            continue
+        if caution.code in ("few-micro-batches", "zero3-gathers", "zero2-pp") and setup.batch is None:
+            continue
+        if caution.code in ("zero-alone", "partial-node") and setup.gpus is None:
+            continue
+        if caution.applies(case):
+            yield Finding(
+                code=caution.code, title=_in_words(caution.message(case), setup), evidence=(f"Read as {told}",), confidence="medium",
+                remedy=setup.remedies.get(caution.code) or caution.remedy(case),
+            )  # fmt: skip
+
+
+def _in_words(message: str, setup: Setup) -> str:
+    """``tp = 16 spans ...`` with the framework's word for the key that it begins with."""
+    key, equals, rest = message.partition(" = ")
+    return f"`{setup.words[key]}` = {rest}" if equals and key in setup.words else message

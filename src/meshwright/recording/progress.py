@@ -1,0 +1,87 @@
+"""Where a rank is, written anew every few seconds while it runs: one small JSON file per rank, replaced as a whole.
+
+    {"schema": "meshwright.progress/1", "rank": 3, "world_size": 8, "host": "node1", "pid": 4711, "interval_s": 5.0,
+     "written_s": 1764000000.0, "step": 12, "calls": 813,
+     "groups": [{"name": "tp.0", "axis": "tp", "ranks": [2, 3], "enqueued": 402, "completed": 401}]}
+
+``enqueued`` and ``completed`` count the group's collectives from the start, ``calls`` everything that the rank sent or received. A file
+that is no longer replaced is a process that does not run; whoever others wait for, and who waits for nobody, is the one to look at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "meshwright.progress/1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupProgress:
+    """A rank's counts of one group's collectives."""
+
+    name: str
+    axis: str
+    ranks: tuple[int, ...]
+    enqueued: int = 0
+    completed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Where a rank is.
+
+    Attributes:
+        written_s: seconds since the epoch, on the rank's host. interval_s: between two writings.
+        step: of the run, None before the first. calls: collectives, sends and receives so far.
+    """
+
+    rank: int
+    world_size: int
+    written_s: float
+    interval_s: float
+    host: str = ""
+    pid: int = 0
+    step: int | None = None
+    calls: int = 0
+    groups: tuple[GroupProgress, ...] = ()
+
+
+def file_name(rank: int) -> str:
+    """``progress_00003.json``."""
+    return f"progress_{rank:05d}.json"
+
+
+def write_progress(folder: Path, progress: Progress) -> None:
+    """Replace the rank's file, so that a reader sees the old one or the new one."""
+    path = folder / file_name(progress.rank)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({"schema": SCHEMA} | asdict(progress)), encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def read_progress(folder: Path) -> list[Progress]:
+    """All ranks' files that can be read, in order of rank. What is not a progress file is left out."""
+    found = (parse_progress(path) for path in sorted(folder.glob("progress_*.json")))
+    return sorted((progress for progress in found if progress is not None), key=lambda progress: progress.rank)
+
+
+def parse_progress(path: Path) -> Progress | None:
+    """None where the file is gone, torn, or of another schema."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values.pop("schema") != SCHEMA:
+            return None
+        groups = tuple(_group(group) for group in values.pop("groups"))
+        return replace(Progress(**values), groups=groups)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _group(values: dict[str, Any]) -> GroupProgress:
+    ranks: Iterable[int] = values["ranks"]
+    return GroupProgress(**(values | {"ranks": tuple(ranks)}))

@@ -110,8 +110,9 @@ def predicted_step_s(plan: Priced) -> float:
 def test_gains_that_the_zero_bubble_paper_measured() -> None:
     """The gain over 1F1B of every schedule in Tables 3-4: 18 pairs, all but one within 3.2 percentage points.
 
-    The one is ZB-2p of the 6.2 B model with 24 micro-batches, 3.6 points too high (and ZB-1p there 3.1): by its two runs with 24 and 64 micro-batches
-    1F1B there idles for 6.4 micro-batches, not for the 7 of equal stages, which no durations of stages explain that fit the rest.
+    The one is ZB-2p of the 6.2 B model with 24 micro-batches, 3.6 points too high (and ZB-1p there 3.1): by its two runs with 24 and 64
+    micro-batches 1F1B there idles for 6.4 micro-batches, not for the 7 of equal stages, which no durations of stages explain that fit
+    the rest.
     """
     with shared("data/published_runs.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["id"].startswith("zb-")]

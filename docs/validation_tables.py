@@ -13,8 +13,8 @@ from meshwright.spec.efficiency import CONSTANTS, fitted
 FIGURES: dict[str, Any] = json.loads((Path(__file__).parent / "validation_figures.json").read_text(encoding="utf-8"))
 
 MOE_ON_RACKS = (
-    "MoE in an NVL72 rack: the recipe's CUDA graphs, dispatcher and fused permutation are not printed (missing input), and grouped products of"
-    " these shapes are known from one kernel list only, in which they are slower."
+    "MoE in an NVL72 rack: the recipe's CUDA graphs, dispatcher and fused permutation are not printed (missing input), and grouped products"
+    " of these shapes are known from one kernel list only, in which they are slower."
 )
 
 EXPLAINED = {
@@ -23,8 +23,8 @@ EXPLAINED = {
         " term of the model does that: model fault, or a fallback of that release."
     ),
     "nanotron-024": (
-        "The smallest model of the sweep on one node: elementwise chains of other eager sources are unfused, nanotron's are partly fused, which its"
-        " text does not say. Model fault."
+        "The smallest model of the sweep on one node: elementwise chains of other eager sources are unfused, nanotron's are partly fused,"
+        " which its text does not say. Model fault."
     ),
     "nanotron-0": (
         "A step of a third of a second on 256 GPUs with one micro-batch: gradients of one backward are reduced over 64 replicas. The fabric"

@@ -26,7 +26,7 @@ from meshwright.validate.runs import read_runs
 
 Array = npt.NDArray[np.float64]
 
-SITE_SPREAD = 1.0
+SITE_SPREAD = 0.6
 """How far a site's constants lie from the catalog's, in standard deviations of the priors."""
 
 SITE_LEVEL = 0.07

@@ -9,6 +9,7 @@ from typing import Any
 import cog
 
 from meshwright.spec.efficiency import CONSTANTS, fitted
+from meshwright.spec.stack import STACKS, SWITCHES
 
 FIGURES: dict[str, Any] = json.loads((Path(__file__).parent / "validation_figures.json").read_text(encoding="utf-8"))
 
@@ -126,5 +127,8 @@ def constants() -> None:
     for name, constant in CONSTANTS.items():
         if constant.spread:
             rows.append([f"`{name}`", f"{constant.prior:.3g}", f"{getattr(values, name):.3g}", constant.meaning, constant.source])
-    cog.outl(f"\n{len(rows)} constants, none of a model, a run or a source:")
+    cog.outl(
+        f"\n{len(rows)} constants, none of a model, a run or a source; {len(STACKS)} stack profiles with {len(SWITCHES)} switches,"
+        " each with its source:"
+    )
     _table(["constant", "before any run", "fitted", "what it is", "source of the first"], rows)

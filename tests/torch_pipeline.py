@@ -9,7 +9,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, schedules
 
+from meshwright.mesh import Mesh
+from meshwright.runtime.groups import alone, make_groups
 from meshwright.runtime.initialise import initialised_weights
+from meshwright.runtime.parallel.linear import column_linear
+from meshwright.runtime.parallel.model import ChunkPlan, RankModel, local_tensors
+from meshwright.runtime.parallel.norm import norm
+from meshwright.runtime.parallel.setting import MicroBatch, make_setting
+from meshwright.runtime.parallel.vocabulary import cross_entropy
 from meshwright.runtime.pipeline.executor import chunk_plans
 from meshwright.runtime.proof_job import ProofJob
 from meshwright.runtime.proof_rank import as_array
@@ -18,6 +25,7 @@ from meshwright.runtime.recorder import Collected, Recorder
 from meshwright.runtime.reference.loss import IGNORE_INDEX
 from meshwright.runtime.reference.train import precision_named
 from meshwright.schedule import placement
+from meshwright.spec import names
 from side_by_side import RECIPE, Clock, Side
 from torch_model import Transformer, load, packed_gradients
 
@@ -49,19 +57,56 @@ class Stage(nn.Module):
         return x if self.head is None else self.head(self.norm(x))
 
 
+class OwnStage(nn.Module):
+    """The same of the runtime's own layers, so that the executors alone can be compared."""
+
+    def __init__(self, job: ProofJob, seed: int, plan: ChunkPlan) -> None:
+        super().__init__()
+        dtype, groups = precision_named(job.precision).parameters, make_groups(Mesh(job.layout), dist.get_rank(), 60.0)
+        setting = make_setting(job.model, job.layout, groups, job.workload.seq, dtype)
+        self.part = RankModel(setting, [plan], local_tensors(setting, [plan], seed, dtype, dtype, dtype), 0.0)
+        self.plan, self.setting = plan, setting
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = MicroBatch(tokens=x, labels=x)
+        *before, last = self.part.pieces(self.plan)
+        for piece in before if self.plan.last else [*before, last]:
+            x = piece.run(x, batch).hidden
+        if self.plan.last:
+            weights = self.part._root_weights()
+            x = column_linear(norm(x, weights, names.NORM, self.setting.model), weights[f"{names.HEAD}.weight"], None, self.setting.vocab)
+        return x
+
+
 def run_torch_pipeline(job: ProofJob, seed: int, record: bool) -> Side:
     """As side_by_side.run_torch; every micro-batch's loss is a sum over labels divided by the count of all of them."""
+    return _run(job, seed, record, own_layers=False)
+
+
+def run_torch_pipeline_of_own_layers(job: ProofJob, seed: int, record: bool) -> Side:
+    """torch's executor, the runtime's layers; gradients are not brought back."""
+    return _run(job, seed, record, own_layers=True)
+
+
+def _run(job: ProofJob, seed: int, record: bool, own_layers: bool) -> Side:
     layout, rank, dtype = job.layout, dist.get_rank(), precision_named(job.precision).parameters
     torch.set_default_dtype(dtype)
     network = Transformer(job.model, job.workload.seq)
     load(network, initialised_weights(job.model, seed, dtype), job.model)
     plans = chunk_plans(job.model, layout, layout.pp * layout.virtual_stages)
     mine = [chunk for chunk, place in enumerate(placement(layout.schedule, layout.pp, layout.virtual_stages)) if place == rank]
-    modules = {chunk: Stage(network, plans[chunk].layers, plans[chunk].first, plans[chunk].last) for chunk in mine}
+    modules: dict[int, nn.Module] = {
+        chunk: OwnStage(job, seed, plans[chunk])
+        if own_layers
+        else Stage(network, plans[chunk].layers, plans[chunk].first, plans[chunk].last)
+        for chunk in mine
+    }
     stages = [_stage(job, chunk, modules[chunk], len(plans)) for chunk in mine]
     counts = [torch.zeros((), dtype=torch.int64)]
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        if own_layers:
+            return cross_entropy(logits, labels, job.model.vocab_size, alone("tp")) / counts[0]
         total = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
         return total / counts[0]
 
@@ -92,7 +137,7 @@ def run_torch_pipeline(job: ProofJob, seed: int, record: bool) -> Side:
     return Side(losses=tuple(found), gradients=gradients, events=tuple(sink.events), step_s=tuple(clock.step_s), cpu_s=tuple(clock.cpu_s))
 
 
-def _stage(job: ProofJob, chunk: int, module: Stage, number: int) -> PipelineStage:
+def _stage(job: ProofJob, chunk: int, module: nn.Module, number: int) -> PipelineStage:
     """Shapes are given, so that torch asks for fewer of them."""
     tokens = torch.zeros((job.layout.mb, job.workload.seq), dtype=torch.int64)
     stream = torch.zeros((*tokens.shape, job.model.hidden_size), requires_grad=True)

@@ -229,8 +229,12 @@ class Priced:
             if self.ledger.stack.fused_dispatch and _is_dispatch(row):
                 assert self.ledger.model.moe is not None
                 return self.fabric.fused_s(self.ledger.model.moe, row.axis, row.payload_bytes) * self._slowdown(row.axis)
-            return self.fabric.seconds(row.op, row.axis, row.payload_bytes) * self._slowdown(row.axis)
+            return self.call_s(row.op, row.axis, row.payload_bytes)
         return self._kernels.seconds(row)
+
+    def call_s(self, op: str, axis: str, payload_bytes: Num) -> Num:
+        """Seconds of one call of ``op`` over ``axis``, exposed or not."""
+        return self.fabric.seconds(op, axis, payload_bytes) * self._slowdown(axis)
 
     @property
     def contention(self) -> float:

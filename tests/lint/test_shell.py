@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshwright.lint.shell import options_of, read_script
 
@@ -69,4 +71,20 @@ def test_what_would_have_to_be_run_counts_as_not_said(tmp_path: Path) -> None:
     "text", ["", 'echo "never closed\n--a 1', "A=(\n--b 1\n", "A=$((1/0))\nrun $A", "${", "X=${X}\nrun $X", "\x00\x01"]
 )
 def test_odd_scripts_do_no_harm(text: str) -> None:
+    read_script(text)
+
+
+def test_input_of_a_command_is_no_part_of_the_script() -> None:
+    text = "cat > notes.txt <<'EOF'\nIt isn't closed: --tp 4\nEOF\nrun --tp 8\n"
+    assert options_of(read_script(text).commands[-1]).number("tp") == 8
+
+
+def test_a_long_script_with_an_open_quote_is_read_in_one_pass() -> None:
+    """Its lines would be read again and again, were each longer piece looked at from its beginning; 30,000 lines take no time so."""
+    script = read_script("echo 'never closed\n" + "run --tp 8 --pp 2\n" * 30_000)
+    assert len(script.commands) > 20_000
+
+
+@given(st.text(alphabet="ab=()$'\"{}\\ \n#-;&|<E1*/%@[]:+`", max_size=60))
+def test_any_text_is_read(text: str) -> None:
     read_script(text)

@@ -23,7 +23,8 @@ PLANS = [
     (LLAMA_70B, "tp=8 sp dp=1x8 zero=3 mb=1", 8, "tp=2 sp dp=1x2 zero=3 mb=1"),
     (LLAMA_70B, "tp=16 sp dp=1x4 zero=1 mb=2", 8, "tp=4 sp dp=1x2 zero=1 mb=2"),  # 8 kv heads, cut and copied
     (LLAMA_70B, "tp=8 cp=8:usp=4x2 dp=1 mb=1", 8, "tp=2 cp=4:usp=2x2 dp=1x1 mb=1"),
-    (LLAMA_70B, "tp=8 dp=4 pp=4:interleaved*5 zero=1 mb=1", 8, "tp=2 pp=2:interleaved*2 dp=1x2 zero=1 mb=1"),
+    (LLAMA_70B, "tp=8 dp=4 pp=4:interleaved*5 zero=1 mb=1", 16, "tp=2 pp=4:interleaved*2 dp=1x2 zero=1 mb=1"),
+    (LLAMA_70B, "tp=8 dp=4 pp=2:zb-v zero=1 mb=1", 8, "tp=2 pp=2:zb-v dp=1x2 zero=1 mb=1"),
     (GPT2_XL, "tp=5 dp=4 mb=2", 8, "tp=2 dp=1x2 mb=2"),
     (QWEN_MOE, "tp=4 sp ep=8 etp=1 dp=1x8 zero=1 mb=1", 8, "tp=2 sp ep=2 etp=1 dp=1x2 zero=1 mb=1"),
     (QWEN_MOE, "tp=4 ep=8 dp=2x8 mb=1", 16, "tp=2 ep=2 dp=2x2 mb=1"),
@@ -49,7 +50,6 @@ def test_published_plans_are_scaled_to_the_smallest_that_exercise_the_same(model
 )
 def test_every_scaled_plan_is_legal_small_and_like_the_plan(layout, which, m, ranks):
     model = MODELS[which]
-    layout = replace(layout, pp=1)
     step = workload(layout, m)
     try:
         check(model, step, layout)
@@ -66,6 +66,14 @@ def test_every_scaled_plan_is_legal_small_and_like_the_plan(layout, which, m, ra
     assert features(scaled.model, scaled.workload, scaled.layout) == features(model, step, layout)
     again = scale(scaled.model, scaled.workload, scaled.layout, ranks)
     assert (again.model, again.layout, again.changes) == (scaled.model, scaled.layout, ())
+
+
+def test_a_pipeline_that_loses_its_middle_says_so():
+    """Eight ranks have room for its two ends alone."""
+    layout = parse_layout("tp=8 dp=4 pp=16:1f1b zero=1 mb=1")
+    scaled = scale(LLAMA_70B, workload(layout, m=32), layout, 8)
+    assert str(scaled.layout) == "tp=2 pp=2 dp=1x2 zero=1 mb=1"
+    assert scaled.lost == ("a stage between the ends of the pipeline",)
 
 
 def test_the_structure_of_a_model_is_kept():

@@ -100,5 +100,6 @@ def test_an_order_that_no_word_says_is_proved(warm, tmp_path: Path):
     )
     certificate = prove(question, warm)
     assert certificate.passed, certificate.text()
+    assert f"the order of the stages is that of {file}" in certificate.text()
     by_word = replace(question, schedule=None)
     assert prove(by_word, warm).predicted == certificate.predicted, "the same calls in another order"

@@ -37,6 +37,11 @@ def test_both_forms_give_what_json_gives(indent: int | None) -> None:
 
 
 @pytest.mark.usefixtures("pieces")
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert read(b'\xef\xbb\xbf[{"a": 1}]')[0] == [{"a": 1}]
+
+
+@pytest.mark.usefixtures("pieces")
 def test_what_is_not_an_event_is_passed_over() -> None:
     assert read('[1, {"a": 1}, "x", null, [{}], {"b": 2}]')[0] == [{"a": 1}, {"b": 2}]
     assert read('{"traceEvents": [], "x": -1.5e3}')[1].header == {"x": -1500.0}

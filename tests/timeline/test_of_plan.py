@@ -104,15 +104,15 @@ def predicted_step_s(plan: Priced) -> float:
         )  # fmt: skip
     timeline, (parts, _) = simulate(schedule, costs), step_parts(plan)
     pipeline = timeline.rank_span_s.max() if layout.schedule.startswith("zb") else timeline.span_s
-    return float(pipeline + parts.optimizer_s + parts.dp_s + plan.scalars_s)
+    return float(pipeline + parts.optimizer_s + parts.dp_s + parts.other_s)
 
 
 def test_gains_that_the_zero_bubble_paper_measured() -> None:
-    """The gain over 1F1B of every schedule in Tables 3-4: 18 pairs, all but one within 3.2 percentage points.
+    """The gain over 1F1B of every schedule in Tables 3-4: 18 pairs, all but two within 3 percentage points.
 
-    The one is ZB-2p of the 6.2 B model with 24 micro-batches, 3.6 points too high (and ZB-1p there 3.1): by its two runs with 24 and 64
-    micro-batches 1F1B there idles for 6.4 micro-batches, not for the 7 of equal stages, which no durations of stages explain that fit
-    the rest.
+    The two are ZB-1p and ZB-2p of the 6.2 B model with 24 micro-batches, 3.1 and 3.6 points too high: by its two runs with 24 and 64
+    micro-batches 1F1B there idles for 6.4 micro-batches, not for the 7 of equal stages, which no durations of stages explain that
+    fit the rest.
     """
     with shared("data/published_runs.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["id"].startswith("zb-")]
@@ -125,5 +125,5 @@ def test_gains_that_the_zero_bubble_paper_measured() -> None:
         predicted, measured = found["1f1b"]
         gaps += [predicted / p - measured / m for schedule, (p, m) in found.items() if schedule != "1f1b"]
     assert len(gaps) == 18
-    assert sum(abs(gap) <= 0.032 for gap in gaps) >= 17
-    assert max(map(abs, gaps)) < 0.04
+    assert sum(abs(gap) <= 0.03 for gap in gaps) >= 16
+    assert max(map(abs, gaps)) < 0.037

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from meshwright.spec.efficiency import CONSTANTS, sources
+from meshwright.spec.stack import STACKS, SWITCHES
 from meshwright.validate.judge import fast_price
 from meshwright.validate.report import Report, validate
 from meshwright.validate.summary import errors, ranking
@@ -88,6 +89,8 @@ def test_fitted_constants_are_few() -> None:
     """Printed beside the error in docs/validation.md: constants for a few hundred runs, none for a model, a run or a source."""
     fitted = [name for name, constant in CONSTANTS.items() if constant.spread > 0]
     assert len(fitted) == 42
+    assert (len(STACKS), len(SWITCHES)) == (13, 15)
+    assert all(len(stack.source) > 15 for stack in STACKS.values())
 
 
 def test_the_page_shows_these_figures() -> None:

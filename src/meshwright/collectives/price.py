@@ -11,8 +11,8 @@ of bandwidth_i x c_{i-1} over the tiers in use. Latency is the launch, and the h
                      goes to the spine passes the adapter and the leaf on its way
     send             M in the widest tier
 
-x seconds of bytes at a tier's full bandwidth take x + sqrt(rise x) (spec/network.py); where several tiers are in use, the slowest
-sets x and its rise. ``rates.py`` has the constants. Sources: Thakur et al. (2005) for ring and halving; NCCL's algorithms
+x seconds of bytes at a tier's full bandwidth take x + sqrt(rise x) (spec/network.py); where several tiers are in use, the largest
+of each of the two counts. ``rates.py`` has the constants. Sources: Thakur et al. (2005) for ring and halving; NCCL's algorithms
 (Sanders, Speck, Traeff 2009 for the double binary tree; S. Jeaugey, "Massively Scale Your Deep Learning Training with NCCL
 2.4", 2019, for its shape: a chain in the node, a tree across; K. Kumar, S. Jeaugey, "Doubling all2all Performance with NVIDIA
 Collective Communication Library 2.12", 2022, for PXN; NVIDIA, "NVLink SHARP", 2022). M is payload_bytes of DESIGN 4.1.
@@ -106,7 +106,7 @@ def ring_path(group: Group, tiers: tuple[Tier, ...], op: str) -> Path:
     launch_s: Num = 0.0
     hops_s: Num = 0.0
     pace: Num = 0.0
-    rise_s: Num = 0.0
+    steepest: Num = 0.0
     copy_s: Num = 0.0
     below: Num = 1
     for index, (tier, members, count) in enumerate(zip(tiers, group.members, hops(group), strict=True)):
@@ -117,10 +117,18 @@ def ring_path(group: Group, tiers: tuple[Tier, ...], op: str) -> Path:
             launch_s = launch_s + used * curve.launch_s
         hops_s = hops_s + count * curve.step_latency_s
         here = used * link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1) / below
-        rise_s = where(here > pace, curve.rise_s, rise_s)
+        steepest = larger(steepest, curve.rise_s * here)
         pace = larger(pace, here)
         below = members
-    return Path(launch_s, hops_s, pace, rise_s, copy_s)
+    return Path(launch_s, hops_s, pace, _rise_s(steepest, pace), copy_s)
+
+
+def _rise_s(steepest: Num, pace: Num) -> Num:
+    """The rise that a pace goes with where the largest rise x pace of all tiers is ``steepest``; the pace of a group of one is 0.
+
+    The two may be of different tiers: with the rise of the slowest one, a tier that gets faster could make the whole slower.
+    """
+    return steepest / where(pace > 0, pace, 1.0)
 
 
 def _all_reduce(group: Group, tiers: tuple[Tier, ...]) -> tuple[Line, ...]:
@@ -173,16 +181,16 @@ def _exchange(group: Group, tiers: tuple[Tier, ...]) -> Line:
     latency_s = (n > 1) * curve.launch_s + (n - 1) * curve.step_latency_s
     below = group.members[0]
     slowest = (below - 1) / below * link_s_per_byte(tiers[0], curve.bandwidth_bytes_per_s, below - 1)
-    rise_s: Num = curve.rise_s
+    steepest: Num = curve.rise_s * slowest
     copy_s = (n > 1) * curve.copy_s_per_byte / n
     for tier, members in zip(tiers[1:], group.members[1:], strict=True):
         curve = rate(tier, False, "all_to_all")
         here = (n - below) / n * link_s_per_byte(tier, curve.bandwidth_bytes_per_s, members / below - 1)
         latency_s = latency_s + (members > below) * (curve.launch_s + curve.step_latency_s)
-        rise_s = where(here > slowest, curve.rise_s, rise_s)
+        steepest = larger(steepest, curve.rise_s * here)
         slowest = larger(slowest, here)
         below = members
-    return sent(latency_s, slowest, rise_s, copy_s)
+    return sent(latency_s, slowest, _rise_s(steepest, slowest), copy_s)
 
 
 def _send(group: Group, tiers: tuple[Tier, ...]) -> Line:

@@ -61,8 +61,13 @@ def evidence_pieces(case: Mapping[str, Any]) -> list[object]:
     return list(FORMS[form](case[form]))
 
 
-def recordings(value: Mapping[Any, Any]) -> Iterable[Recording]:
-    """One Recording per rank of the groups."""
+def recordings(value: Mapping[Any, Any]) -> Iterable[object]:
+    """One Recording per rank of the groups, or of a plan (cases_planned.py)."""
+    if "as_planned" in value:
+        from meshwright.diagnose.cases_planned import as_planned
+
+        yield from as_planned(value)
+        return
     groups = [Group(name=name, axis=name.partition(".")[0], ranks=tuple(ranks)) for name, ranks in value["groups"].items()]
     ranks = sorted({rank for group in groups for rank in group.ranks})
     for rank in ranks:

@@ -18,6 +18,7 @@ MAX_LINES_OF_ONE = 2000
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 ARRAY = re.compile(r"\s*(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=\(")
+HERE_DOCUMENT = re.compile(r"(<<-?\s*(['\"]?)(\w+)\2[^\n]*)\n.*?\n[ \t]*\3(?=\n|$)", re.DOTALL)
 REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*)|\(\(([^()]*)\)\))")
 
 
@@ -137,26 +138,35 @@ def options_of(words: Iterator[str] | list[str] | tuple[str, ...]) -> Options:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines whose quotes and arrays are closed."""
+    """Lines whose quotes and arrays are closed; what is given to a command as its input is left out."""
     held: list[str] = []
-    for line in text.split("\n"):
+    quote, depth = "", 0
+    for line in HERE_DOCUMENT.sub(r"\1", text).split("\n"):
         held.append(line)
-        joined = "\n".join(held)
-        if len(held) < MAX_LINES_OF_ONE and _is_open(joined):
+        quote, depth = _scanned(line, quote, depth)
+        if (quote or (depth > 0 and ARRAY.match(held[0]))) and len(held) < MAX_LINES_OF_ONE:
             continue
-        yield joined
-        held = []
+        yield "\n".join(held)
+        held, quote, depth = [], "", 0
     if held:
         yield "\n".join(held)
 
 
-def _is_open(line: str) -> bool:
-    try:
-        shlex.split(line, comments=True)
-    except ValueError:
-        return True
-    bare = re.sub(r"(?m)(^|\s)#.*$", "", line)
-    return ARRAY.match(bare) is not None and bare.count("(") > bare.count(")")
+def _scanned(line: str, quote: str, depth: int) -> tuple[str, int]:
+    """The quote that is open at the end of a line, and the open brackets."""
+    escaped = False
+    for place, letter in enumerate(line):
+        if escaped or (letter == "\\" and quote != "'"):
+            escaped = not escaped
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#" and (place == 0 or line[place - 1].isspace()):
+            break
+        else:
+            depth += (letter == "(") - (letter == ")")
+    return quote, depth
 
 
 def _words(line: str) -> list[str]:

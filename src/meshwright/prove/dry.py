@@ -25,7 +25,7 @@ from meshwright.prove.program import ProofProgram, require_torch
 from meshwright.prove.question import Question, versions
 from meshwright.prove.recordings import recording_folder, recordings_in
 from meshwright.prove.saved import compare_memory
-from meshwright.prove.stages import schedule_of
+from meshwright.prove.stages import notes_on, schedule_of
 from meshwright.recording.crosscheck import cross_check
 from meshwright.recording.read import Recording
 from meshwright.schedule import Schedule
@@ -138,7 +138,8 @@ def _judge(
         mismatches=traffic.mismatches, disagreements=_disagreements(recordings, ledger.layout), memory=memory,
         failures=tuple(failure for answer in answers for failure in answer.get("failures", ())),
         problems=tuple(answer["message"].partition("\n  stack of")[0] for answer in answers if answer["status"] != "ran"),
-        seconds=seconds, dry=True, notes=(f"ranks {', '.join(map(str, ranks))} of {ledger.layout.world_size:,}",),
+        seconds=seconds, dry=True,
+        notes=(f"ranks {', '.join(map(str, ranks))} of {ledger.layout.world_size:,}", *notes_on(question.layout, question.schedule)),
     )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ def luxuries(model: Model, layout: Layout) -> dict[str, object]:
     found: dict[str, object] = {
         "kv heads both cut and replicated over tp": layout.tp > K > 1,
         "several kv heads on a rank": layout.tp < K,
+        "a stage between the ends of the pipeline": layout.pp > 2,
     }
     if model.moe is not None:
         found["expert state sharded over the rest of the fold"] = layout.edp > 1

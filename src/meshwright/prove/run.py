@@ -20,7 +20,7 @@ from meshwright.prove.recordings import recording_folder, recordings_in
 from meshwright.prove.resident import compare_resident
 from meshwright.prove.saved import compare_memory
 from meshwright.prove.scale import Scaled, scale
-from meshwright.prove.stages import refuse_scaled, schedule_of
+from meshwright.prove.stages import notes_on, refuse_scaled, schedule_of
 from meshwright.recording.crosscheck import cross_check
 from meshwright.recording.read import Recording
 from meshwright.spec.layout import Layout
@@ -97,7 +97,8 @@ def _judge(
         mismatches=traffic.mismatches, disagreements=tuple(found.message for found in cross_check(recordings)),
         memory=_memory(question, ledger, answer, reference),
         failures=tuple(answer.get("failures", ())), problems=tuple(problems) + (errors.problems if errors else ()), seconds=seconds,
-        notes=() if scaled.model.moe is None or question.dtype == "float64" else (CHOICES_TOLD,),
+        notes=notes_on(scaled.layout, question.schedule)
+        + (() if scaled.model.moe is None or question.dtype == "float64" else (CHOICES_TOLD,)),
     )  # fmt: skip
 
 

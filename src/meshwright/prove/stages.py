@@ -31,3 +31,12 @@ def refuse_scaled(given: Schedule | None, layout: Layout, changes: tuple[str, ..
         raise InputError(
             [Mistake("--schedule", "schedule", given.name, f"a small model, and --ranks {layout.world_size} or more", hint, problem)]
         )
+
+
+def notes_on(layout: Layout, given: Schedule | None) -> tuple[str, ...]:
+    """What a certificate says of the order that was run."""
+    if given is not None:
+        return (f"the order of the stages is that of {given.name}",)
+    if layout.pp > 1 and layout.schedule in ("zb-1p", "zb-2p"):
+        return (f"{layout.schedule} is made for equal durations here; a plan's own order is made for the plan's",)
+    return ()

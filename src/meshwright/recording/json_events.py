@@ -53,7 +53,7 @@ class EventStream:
         self.truncated = False
         self._stream = stream
         self._decoder = json.JSONDecoder(strict=False)  # names of kernels and paths hold control characters now and then
-        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._utf8 = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._text = ""
         self._at = 0
         self._ended = False

@@ -128,4 +128,9 @@ STACKS: dict[str, Stack] = {
 }  # fmt: skip
 """Stacks by the name that ``--stack`` takes."""
 
+SWITCHES = tuple(
+    name for name in Stack.__dataclass_fields__ if name not in ("name", "efficiency", "level", "spread", "base", "file", "source")
+)
+"""What a profile may say; each is told by the framework's own text."""
+
 DEFAULT_STACK = "megatron"

@@ -82,3 +82,16 @@ def test_traces_in_archives_are_the_same_traces(tmp_path: Path, meshwright: Call
     forms = (plain, tmp_path / "rank3.json.gz", tmp_path / "all.tar.gz")
     answers = [json.loads(meshwright("diagnose", "--json", str(path)).stdout)["step"] for path in forms]
     assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"traceEvents": [%s]}', '[\n %s\n]', '[%s', '\ufeff{"schemaVersion": 1, "traceEvents": [%s]}',
+        '{"deviceProperties": [{"id": 0}], "traceEvents": [%s]}',
+    ],
+)  # fmt: skip
+def test_every_form_is_recognised_by_its_content(text: str, tmp_path: Path) -> None:
+    event = json.dumps({"args": {"stream": 7}, "name": "k", "cat": "kernel", "ph": "X", "ts": 1.0, "dur": 2.0})
+    (tmp_path / "anything").write_text(text % event, encoding="utf-8")
+    assert diagnose([tmp_path]).read == ("1 Kineto trace",)

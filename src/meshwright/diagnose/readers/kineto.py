@@ -10,14 +10,15 @@ from meshwright.diagnose.source import Source, Unreadable
 from meshwright.recording.json_events import BadTrace
 from meshwright.recording.kineto import read_kineto
 
-OBJECT = re.compile(rb'\s*\{.*"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds)"', re.DOTALL)
+OBJECT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{.*"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds)"', re.DOTALL)
 """One of the keys that Kineto writes before the events; the events may begin far behind them."""
 
-LIST = re.compile(rb'\s*\[\s*\{[^{}]*"(?:ph|ts)"\s*:')
+LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\{")
 
 
 def recognises(source: Source) -> bool:
-    return OBJECT.match(source.head) is not None or LIST.match(source.head) is not None
+    head = source.head
+    return OBJECT.match(head) is not None or (LIST.match(head) is not None and b'"ph"' in head and b'"ts"' in head)
 
 
 def read(source: Source) -> Iterator[object]:

@@ -42,7 +42,7 @@ def _hit(each: Compared) -> Hit:
             "because": because,
         },
         evidence=(
-            f"{each.calls:g} times a step {format_traffic(each.payload_bytes)}: {format_seconds(each.calls * each.measured_s)}, "
+            f"{each.calls:g} a step, {format_traffic(each.payload_bytes)} each: {format_seconds(each.calls * each.measured_s)}, "
             f"{format_seconds(each.calls * each.predicted_s)} predicted (transfer; waiting for late ranks is in neither)",
             told,
         ),

@@ -54,7 +54,7 @@ class Meeting:
     @cached_property
     def late_rank(self) -> int:
         """The rank that waited least; of equals the one that began last, by its clock."""
-        return min(self.duration_s, key=lambda rank: (self.duration_s[rank], -self.start_s[rank]))
+        return min(self.duration_s, key=lambda rank: (round(self.duration_s[rank], 9), -self.start_s[rank]))
 
     @property
     def waiting_s(self) -> dict[int, float]:

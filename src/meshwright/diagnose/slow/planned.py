@@ -131,7 +131,7 @@ def _axis(meeting: Meeting, mesh: Mesh) -> str | None:
 def _compared(numbers: Priced, mesh: Mesh, profile: Profile, kind: tuple[str, str, int], meetings: Sequence[Meeting]) -> Compared | None:
     axis, op, payload_bytes = kind
     try:
-        predicted_s = float(numbers.fabric.seconds(op, axis, payload_bytes))
+        predicted_s = float(numbers.call_s(op, axis, payload_bytes))
     except KeyError:  # an op that the price list does not have, such as a barrier
         return None
     worst = max(meetings, key=lambda each: each.transfer_s)
@@ -142,7 +142,7 @@ def _compared(numbers: Priced, mesh: Mesh, profile: Profile, kind: tuple[str, st
         axis=axis, op=op, payload_bytes=payload_bytes, group=worst.group, ranks=worst.ranks,
         calls=per_rank / profile.steps, measured_s=mean(each.transfer_s for each in meetings), predicted_s=predicted_s,
         nodes=_units(worst.ranks, size), planned_nodes=_units(planned, size),
-        as_placed_s=_placed_s(numbers, op, payload_bytes, worst.ranks),
+        as_placed_s=_placed_s(numbers, op, axis, payload_bytes, worst.ranks),
     )  # fmt: skip
 
 
@@ -150,12 +150,15 @@ def _units(ranks: Sequence[int], size: int) -> int:
     return len({rank // size for rank in ranks})
 
 
-def _placed_s(numbers: Priced, op: str, payload_bytes: int, ranks: Sequence[int]) -> float:
+def _placed_s(numbers: Priced, op: str, axis: str, payload_bytes: int, ranks: Sequence[int]) -> float:
     """The price for a group of these very ranks, numbered node by node."""
     tiers = numbers.cluster.tiers
     sizes = [tier.size or numbers.ledger.layout.world_size for tier in tiers[:-1]]
     members = [max(sum(other // size == rank // size for other in ranks) for rank in ranks) for size in sizes]
-    return float(collective_s(op, payload_bytes, Group(len(ranks), (*members, len(ranks))), tiers))
+    alone = float(collective_s(op, payload_bytes, Group(len(ranks), (*members, len(ranks))), tiers))
+    planned = float(numbers.fabric.seconds(op, axis, payload_bytes))
+    # What a training step takes over a benchmark of the collective, as the plan has it for this axis.
+    return alone * (float(numbers.call_s(op, axis, payload_bytes)) / planned if planned else 1.0)
 
 
 def _phases(profile: Profile, numbers: Priced) -> Iterator[ComparedPhase]:

@@ -187,9 +187,12 @@ def _scores(q: Tensor, k: Tensor, queries: Positions, keys: Positions, rules: Ru
 
 def _by_head(kv: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
     """[B, S, K, H] to [B, N, S, H]: each q head's keys or values."""
-    return kv.transpose(1, 2).to(dtype).repeat_interleave(heads // kv.shape[2], dim=1)
+    wide = kv.transpose(1, 2).to(dtype)
+    return wide if heads == kv.shape[2] else wide.repeat_interleave(heads // kv.shape[2], dim=1)
 
 
 def _by_kv_head(grad: Tensor, kv_heads: int) -> Tensor:
     """[B, N, S, H] to [B, S, K, H]: summed over the q heads of each kv head."""
-    return grad.unflatten(1, (kv_heads, -1)).sum(2).transpose(1, 2)
+    if grad.shape[1] != kv_heads:
+        grad = grad.unflatten(1, (kv_heads, -1)).sum(2)
+    return grad.transpose(1, 2)

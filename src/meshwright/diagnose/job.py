@@ -141,6 +141,11 @@ def _groups(records: Sequence[RankCalls], world_size: int) -> dict[str, Group]:
     return groups
 
 
+def mostly_missing(job: JobCalls) -> bool:
+    """Whether more ranks left nothing than something: then waiting that ends at them says little."""
+    return len(job.missing) > len(job.ranks)
+
+
 def missing_text(job: JobCalls) -> str:
     """A sentence on the ranks that left nothing; "" if all did."""
     if not job.missing:

@@ -143,15 +143,17 @@ def _rank(name: str, dump: Mapping[str, Any], groups: Mapping[str, Group]) -> in
     if isinstance(stated, int):
         return stated
     stem = re.sub(r"(\.(json|pkl|pickle|pt|bin|gz|log|txt|trace|dump))+$", "", re.split(r"[/:\\]", name)[-1], flags=re.IGNORECASE)
-    match = re.search(r"rank[_\-.]?(\d{1,7})(?!.*rank[_\-.]?\d)", stem, re.IGNORECASE) or re.search(r"(\d{1,7})\D*$", stem)
-    possible = set.intersection(*(set(group.ranks) for group in groups.values())) if groups else set()
-    if match is not None and (not possible or int(match[1]) in possible):
-        return int(match[1])
+    named = re.findall(r"rank[_\-.]?(\d{1,7})", stem, re.IGNORECASE)
+    numbers = [int(number) for number in (*re.findall(r"\d{1,7}", stem), *named)]
+    possible = set.intersection(*(set(group.ranks) for group in groups.values())) if groups else set(numbers)
+    fitting = [number for number in reversed(numbers) if number in possible]  # the last number, or what follows "rank"
+    if fitting:
+        return fitting[0]
     if len(possible) == 1:
         return possible.pop()
-    if match is None:
+    if not numbers:
         raise Unreadable("does not tell its rank: its name must end in it, as torch names dumps (dump_12)")
-    raise Unreadable(f"is named after rank {match[1]}, but lists groups that this rank is not in")
+    raise Unreadable(f"is named after rank {numbers[-1]}, but lists groups that this rank is not in")
 
 
 def _status(told: object, entries: Sequence[Mapping[str, Any]], groups: Mapping[str, Group]) -> dict[str, Status]:

@@ -112,3 +112,11 @@ def test_names_that_tell_no_rank_are_helped_by_the_groups(tmp_path: Path) -> Non
     content = dump({TP: (2, 3), ("6", "DP"): (3, 7)}, [], {})
     (tmp_path / "host-b.pickle").write_bytes(pickle.dumps(content, protocol=2))
     assert calls_of(tmp_path).rank == 3
+
+
+@pytest.mark.parametrize("name", ["dump_3", "nccl_trace_rank_3", "host12_rank3.pkl", "dump_3_1764000.pickle", "7/job42_3.bin"])
+def test_ranks_are_told_by_names_of_many_forms(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(pickle.dumps(dump({WORLD: range(8)}, [], {})))
+    assert calls_of(path).rank == 3

@@ -65,9 +65,11 @@ def hits(evidence: Evidence, *causes: Cause) -> Iterator[Hit]:
     for first in evidence.derived(disagreements)[:1]:
         if first.cause in causes:
             op = (first.found.events.get(first.ranks[0]) or next(iter(first.found.events.values()))).op
-            told = (first.found.message, first.reason) if first.reason else (first.found.message,)
+            number = _number(first.found)  # the source's, where the cross-check counts from what it was given
+            message = first.found.message.replace(f", collective {first.found.seq}:", f", collective {number}:", 1)
+            told = (message, first.reason) if first.reason else (message,)
             yield Hit(
-                ranks=first.ranks, group=first.found.group, collective=f"{op} {_number(first.found)}", evidence=told,
+                ranks=first.ranks, group=first.found.group, collective=f"{op} {number}", evidence=told,
                 confidence="high" if first.certain else "medium",
             )  # fmt: skip
 

@@ -35,7 +35,7 @@ from meshwright.diagnose.readers import job_log
 from meshwright.diagnose.slow import cases as slow
 from meshwright.diagnose.source import Source, Unreadable
 from meshwright.diagnose.stacks import Stack
-from meshwright.job import Asked, resolve
+from meshwright.job import Asked, Job, resolve
 from meshwright.recording.events import Event, Group, Header
 from meshwright.recording.read import Recording
 from meshwright.units import DTYPE_BYTES
@@ -52,7 +52,8 @@ def evidence_of(case: Mapping[str, Any]) -> Evidence:
     said = case.get("plan")
     plan = resolve(Asked(subject=said["model"], cluster=said["cluster"], gpus=said["gpus"], layouts=(said["layout"],), seq=said["seq"],
                          batch=said["batch"])) if said else None  # fmt: skip
-    return Evidence(pieces=tuple(evidence_pieces(case)), plan=plan)
+    pieces = tuple(evidence_pieces(case))
+    return Evidence(pieces=pieces, plan=plan or next((piece for piece in pieces if isinstance(piece, Job)), None))
 
 
 def evidence_pieces(case: Mapping[str, Any]) -> list[object]:

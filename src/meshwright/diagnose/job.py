@@ -136,9 +136,14 @@ def _groups(records: Sequence[RankCalls], world_size: int) -> dict[str, Group]:
         for name in {*(name for name, _ in record.by_place), *record.status} - set(groups):
             callers[name].add(record.rank)
     for name, ranks in callers.items():
-        everyone = name in ("0", "0:default_pg", "default_pg")
+        everyone = name in ("group 0", "0:default_pg", "default_pg")
         groups[name] = Group(name=name, axis=name, ranks=tuple(range(world_size)) if everyone and world_size else tuple(sorted(ranks)))
     return groups
+
+
+def mostly_missing(job: JobCalls) -> bool:
+    """Whether more ranks left nothing than something: then waiting that ends at them says little."""
+    return len(job.missing) > len(job.ranks)
 
 
 def missing_text(job: JobCalls) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.finding import CONFIDENCES, Diagnosis, Finding, Verdict
@@ -12,7 +13,9 @@ from meshwright.diagnose.readers import READERS
 from meshwright.diagnose.readers.reader import Gathered, gather
 from meshwright.diagnose.rulebook import FAULTS, KINDS, rulebook
 from meshwright.errors import InputError, Mistake
-from meshwright.job import Job
+
+if TYPE_CHECKING:
+    from meshwright.job import Job
 
 LEGAL = "flight-recorder dumps, Kineto traces, torch's or NCCL's logs, py-spy dumps, or recordings of `prove`"
 HINT = "`meshwright diagnose --what-to-collect` says how to get them"

@@ -23,17 +23,12 @@ BY_LOAD = ("bytes", "splits")
 """What of experts' messages depends on the router, whose choices a recording does not hold."""
 
 
-def plan_of(evidence: Evidence) -> Job | None:
-    """What the user said the job was to do."""
-    return evidence.plan or next(iter(evidence.of(Job)), None)
-
-
 def against_plan(evidence: Evidence) -> tuple[Mismatch, ...]:
     """Where the recordings are not what the plan says, first divergence first; () without a plan or recordings.
 
     The plan is taken as it is and as a proof on that many ranks would scale it; the nearer one counts.
     """
-    plan, recordings = plan_of(evidence), evidence.of(Recording)
+    plan, recordings = evidence.plan, evidence.of(Recording)
     if plan is None or plan.workload is None or not recordings:
         return ()
     finished = not evidence.derived(standstill).ends

@@ -8,7 +8,8 @@ What the format leaves to the reader:
 - ``pg_status`` counts by a group's local number, which an entry ties to a name; where no entry does, both lists, each in order of
   creation, are laid side by side.
 - Calls inside a coalesced block never change their state; the ``coalesced`` entry that closes the block has it.
-- gloo's dumps have no sends and receives, call every state "scheduled", and retire what has timed out like what is done.
+- gloo's dumps have no sends and receives, call every state "scheduled", retire what has timed out like what is done, and what is done only
+  some time later: their states say nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -67,6 +69,8 @@ def read(source: Source) -> Iterator[RankCalls]:
     world = max((len(group.ranks) for group in groups.values()), default=0)
     gloo = _is_gloo(dump, entries)
     calls = tuple(_calls(entries, groups, rank))
+    if gloo:
+        calls = tuple(replace(call, done=call.done or None) for call in calls)
     yield RankCalls(
         rank=rank, source=source.name, kind="dump", world_size=max(world, max((max(g.ranks) + 1 for g in groups.values()), default=0)),
         groups={group.name: group for group in groups.values()}, calls=calls, status=_status(dump.get("pg_status"), entries, groups),
@@ -119,7 +123,9 @@ def _groups(configs: Mapping[str, Any], descriptions: Mapping[str, str]) -> dict
 
 def _shown(name: str, desc: str) -> str:
     """``35:TENSOR_MODEL_PARALLEL_GROUP``: alone neither tells one tp group from the next to a reader."""
-    return f"{name}:{desc}" if desc and desc not in ("undefined", name) else name
+    if desc and desc not in ("undefined", name):
+        return f"{name}:{desc}"
+    return f"group {name}" if name.isdigit() else name
 
 
 def _ints(value: object) -> tuple[int, ...]:
@@ -137,22 +143,24 @@ def _rank(name: str, dump: Mapping[str, Any], groups: Mapping[str, Group]) -> in
     if isinstance(stated, int):
         return stated
     stem = re.sub(r"(\.(json|pkl|pickle|pt|bin|gz|log|txt|trace|dump))+$", "", re.split(r"[/:\\]", name)[-1], flags=re.IGNORECASE)
-    match = re.search(r"rank[_\-.]?(\d{1,7})(?!.*rank[_\-.]?\d)", stem, re.IGNORECASE) or re.search(r"(\d{1,7})\D*$", stem)
-    possible = set.intersection(*(set(group.ranks) for group in groups.values())) if groups else set()
-    if match is not None and (not possible or int(match[1]) in possible):
-        return int(match[1])
+    named = re.findall(r"rank[_\-.]?(\d{1,7})", stem, re.IGNORECASE)
+    numbers = [int(number) for number in (*re.findall(r"\d{1,7}", stem), *named)]
+    possible = set.intersection(*(set(group.ranks) for group in groups.values())) if groups else set(numbers)
+    fitting = [number for number in reversed(numbers) if number in possible]  # the last number, or what follows "rank"
+    if fitting:
+        return fitting[0]
     if len(possible) == 1:
         return possible.pop()
-    if match is None:
+    if not numbers:
         raise Unreadable("does not tell its rank: its name must end in it, as torch names dumps (dump_12)")
-    raise Unreadable(f"is named after rank {match[1]}, but lists groups that this rank is not in")
+    raise Unreadable(f"is named after rank {numbers[-1]}, but lists groups that this rank is not in")
 
 
 def _status(told: object, entries: Sequence[Mapping[str, Any]], groups: Mapping[str, Group]) -> dict[str, Status]:
     """By the shown name of the group."""
     if not isinstance(told, dict):
         return {}
-    names = {str(entry.get("pg_id")): _name(entry) for entry in entries}
+    names, descriptions = {str(entry.get("pg_id")): _name(entry) for entry in entries}, _descriptions(entries)
     numeric = [name for name in groups if name.isdigit()]
     if len(numeric) == len(groups) == len(told) and all(str(key).isdigit() for key in told):
         beside = dict(zip(sorted(map(str, told), key=int), sorted(numeric, key=int), strict=True))
@@ -162,7 +170,7 @@ def _status(told: object, entries: Sequence[Mapping[str, Any]], groups: Mapping[
     for key, counts in told.items():
         name = names.get(str(key))
         if name is not None and isinstance(counts, dict):
-            shown = groups[name].name if name in groups else name
+            shown = groups[name].name if name in groups else _shown(name, descriptions.get(name, ""))
             found[shown] = Status(
                 enqueued=_count(counts.get("last_enqueued_collective")), completed=_count(counts.get("last_completed_collective"))
             )
@@ -172,6 +180,11 @@ def _status(told: object, entries: Sequence[Mapping[str, Any]], groups: Mapping[
 def _count(value: object) -> int | None:
     """-1 is torch's "none yet"."""
     return max(0, value) if isinstance(value, int) else None
+
+
+def _description(entry: Mapping[str, Any]) -> str:
+    group = entry.get("process_group")
+    return str(group[1]) if isinstance(group, list | tuple) and len(group) == 2 else ""
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -240,7 +253,8 @@ def _call(entry: Mapping[str, Any], op: str, ends: tuple[int, int] | None, group
     shape = shapes[0] if len(shapes) == 1 else (sum(map(prod, shapes)),) if shapes else ()
     created = _number(entry, "time_created_ns")
     event = Event(
-        index=_number(entry, "record_id") or 0, kind="p2p" if p2p else "collective", op=op, group=group.name if group else name,
+        index=_number(entry, "record_id") or 0, kind="p2p" if p2p else "collective", op=op,
+        group=group.name if group else _shown(name, _description(entry)),
         seq=_number(entry, "p2p_seq_id" if p2p else "collective_seq_id", "seq_id"), peer=_peer(ends, group),
         dtype=dtype, shape=shape, payload_bytes=int(prod(shape) * DTYPE_BYTES.get(dtype, 1)), call_site=_call_site(entry.get("frames")),
         enqueued_s=None if created is None else created / 1e9,

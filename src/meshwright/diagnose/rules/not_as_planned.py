@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.agreement import disagreements
 from meshwright.diagnose.evidence import Evidence, Hit
-from meshwright.diagnose.planned_traffic import against_plan
-from meshwright.diff.mismatch import by_rank
 
 
 def detect(evidence: Evidence) -> Iterator[Hit]:
     """The first place where recordings leave the plan, and all ranks that leave it there."""
+    if evidence.plan is None:
+        return
+    # Here, since all of the ledger comes with them: most diagnoses have no plan.
+    from meshwright.diagnose.planned_traffic import against_plan
+    from meshwright.diff.mismatch import by_rank
+
     found = evidence.derived(against_plan)
     if not found:
         return

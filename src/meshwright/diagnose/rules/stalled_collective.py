@@ -19,6 +19,8 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
         if len(end) > 1 and any(wait.absent & set(end) for rank in end for wait in still.waits.get(rank, ())):
             continue
         for wait in waits:
+            if wait.call.event.asynchronous:
+                continue  # nobody may ever have asked whether it is done
             together[wait.call.event.group, wait.call.event.seq].append(wait)
     for waits in together.values():
         ranks = sorted(wait.rank for wait in waits)

@@ -25,7 +25,7 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
     slow = [
         split
         for split in profile.splits
-        if split.loading_s >= LEAST_SHARE * split.stepped_s
+        if split.loading_s >= LEAST_SHARE * split.stepped_s > 0
         and (split.idle_s["data loading"] >= LEAST_IDLE * split.loading_s or not split.on_device)
     ]
     if not slow:

@@ -100,9 +100,13 @@ class Profile:
 def profile_of(evidence: Evidence) -> Profile | None:
     """The profile of what was read, None if there is no trace. Of traces of several jobs the one with the most ranks is taken."""
     traces, notes = _one_per_rank(evidence.of(Trace))
-    if not traces:
+    both = [(trace, split_of(trace)) for trace in traces]
+    notes += tuple(f"{trace.path}: nothing in it takes any time" for trace, split in both if split.window_s <= 0)
+    both = [(trace, split) for trace, split in both if split.window_s > 0]
+    if not both:
         return None
-    return Profile(traces=traces, splits=tuple(map(split_of, traces)), meetings=meetings_of(traces), notes=notes)
+    used = tuple(trace for trace, _ in both)
+    return Profile(traces=used, splits=tuple(split for _, split in both), meetings=meetings_of(used), notes=notes)
 
 
 def _one_per_rank(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str, ...]]:

@@ -1,5 +1,5 @@
 """Every schedule with two and four stages among all other axes: numbers within 1e-12 of one device, traffic, saved bytes and chunk passes
-in flight exactly the ledger's. pipelines.txt says what is proved; every eighth case is proved in float32 and bf16 as well.
+in flight exactly the ledger's. pipelines.txt says what is proved; some cases are proved in float32 and bf16 as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from proof_models import MODELS
 from proofs import TIMEOUT_S, proved
 
 CASES = read_pipelines()
-EIGHTH = CASES[::8]
+SHALLOW = [case for case in CASES if case.model.num_layers <= 4][::6]
+"""For other dtypes. Their bounds are for a few layers: roundings of bf16 add up along the depth, and 12 layers of gpt-oss are 0.29 from one
+device where a fault would be of the order of 1."""
 
 
 @pytest.mark.dist
@@ -41,7 +43,7 @@ def test_a_case_proves_in_float64(case: PipelineCase, warm):
 
 @pytest.mark.dist
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
-@pytest.mark.parametrize("case", EIGHTH, ids=str)
+@pytest.mark.parametrize("case", SHALLOW, ids=str)
 def test_traffic_is_exact_in_other_dtypes(case: PipelineCase, dtype: str, warm):
     """Numbers are statistical here, see test_matrix.py."""
     certificate = proved(case, warm, dtype, steps=2)
@@ -60,6 +62,27 @@ def assert_all_was_compared(certificate: Certificate, case: PipelineCase) -> Non
     assert certificate.recorded == certificate.predicted >= steps * messages
     layers = case.model.num_layers * (2 if layout.schedule == "dualpipe" else 1) * layout.world_size // layout.pp
     assert certificate.memory.compared >= layers + layout.world_size
+
+
+OTHERS = [
+    # the embedding alone on the first stage; an end of the model without layers on both legs of a V
+    "bloom seq=8 m=3 - pp=2:zb-h1 stages=0,2 dp=1x2 zero=3 mb=1",
+    "deepseek_v3 seq=8 m=4 - pp=2:zb-v stages=0,1,2,0 dp=1x2 zero=3 mb=1",
+    # other numbers of stages
+    "llama seq=8 m=6 - pp=3:interleaved*2 dp=1x2 zero=1 mb=1",
+    "gpt2 seq=8 m=7 - pp=3:zb-v dp=1x2 zero=2 mb=1",
+    "qwen3_moe seq=8 m=12 - pp=6:dualpipe dp=1x1 mb=1",
+    "llama seq=8 m=9 - pp=8:zb-h2 dp=1x1 mb=1",
+]
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("text", OTHERS)
+def test_stages_that_the_list_does_not_have(text: str, warm):
+    case = read_pipeline_case(text)
+    certificate = proved(case, warm)
+    assert certificate.passed, certificate.text()
+    assert_all_was_compared(certificate, case)
 
 
 @pytest.mark.dist

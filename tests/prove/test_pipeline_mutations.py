@@ -57,7 +57,8 @@ MUTATIONS = {
         "llama seq=8 m=2 - pp=2 dp=1x1 mb=1", ["dtype on", "chunk 0, forward, pipeline: send in float32 instead of float64", FORWARD],
     ),
     "layer_recomputed_at_the_wrong_place": (
-        "llama seq=8 m=2 - pp=2:interleaved*2 stages=2*4 dp=1x1 mb=1 recompute=full=1", ["rank 0, layers.4: predicted 2,304, measured", "2 differ"],
+        "llama seq=8 m=2 - pp=2:interleaved*2 stages=2*4 dp=1x1 mb=1 recompute=full=1",
+        ["rank 0, layers.4: predicted 2,304, measured", "2 differ"],
     ),
 }  # fmt: skip
 """By the name of the fault: the case that shows it, and what the certificate must say of it."""

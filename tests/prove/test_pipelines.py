@@ -27,9 +27,10 @@ from proof_models import MODELS
 from proofs import TIMEOUT_S, proved
 
 CASES = read_pipelines()
-SHALLOW = [case for case in CASES if case.model.num_layers <= 4][::6]
-"""For other dtypes. Their bounds are for a few layers: roundings of bf16 add up along the depth, and 12 layers of gpt-oss are 0.29 from one
-device where a fault would be of the order of 1."""
+SHALLOW = [case for case in CASES if case.model.num_layers <= 4 and case.family != "gpt_oss"][::6]
+"""For other dtypes, whose bounds are for a few layers: roundings of bf16 add up along the depth. gpt-oss clamps its activations, and
+roundings turn clamps over: without any stages its gradients are 0.13 to 0.79 from one device at 3 to 12 layers (measured 29 November
+2026). Its traffic in other dtypes is judged with two layers, in the other list."""
 
 
 @pytest.mark.dist

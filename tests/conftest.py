@@ -14,6 +14,9 @@ from hypothesis import settings
 
 from shared_data import ROOT
 
+# Tests run side by side: torch's own threads would only wait for each other's cores. Read when torch is first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # No deadline: a test never times things. Derandomised, so that a check that was green stays green on the same code;
 # HYPOTHESIS_PROFILE=explore looks for new counterexamples.
 settings.register_profile("check", deadline=None, derandomize=True)

@@ -48,6 +48,22 @@ def test_a_rank_that_never_wrote_is_missing() -> None:
     assert [(each.rank, each.kind) for each in behind] == [(1, "missing")]
 
 
+def test_ranks_that_are_done_are_not_behind() -> None:
+    watcher = Watcher()
+    for now_s in range(10):
+        files = [replace(progress(rank, 9, 9), ended=rank != 1) for rank in range(3)]
+        behind = watcher.look(files, float(now_s))
+    assert [(each.rank, each.kind) for each in behind] == [(1, "silent")]
+    assert watcher.look([replace(progress(rank, 9, 9), ended=True) for rank in range(3)], 20.0) == []
+
+
+def test_a_job_that_is_done_ends_the_watch(tmp_path: Path) -> None:
+    for rank in range(3):
+        write_progress(tmp_path, replace(progress(rank, 9, 9), ended=True))
+    done = CliRunner().invoke(cli, ["watch", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, "all ranks are done\n")
+
+
 def test_files_are_read_back_and_torn_ones_left_out(tmp_path: Path) -> None:
     there = progress(1, 5, 4)
     write_progress(tmp_path, there)

@@ -21,8 +21,8 @@ from meshwright.errors import InputError, Mistake
 def watch(folder: Path, every: int, patience: int | None, limit: int | None, as_json: bool) -> None:
     """Name ranks that fall behind, before any watchdog fires.
 
-    FOLDER is where the ranks write their progress (runtime.progress). Ends with exit code 1 as soon as a rank is behind, and with 0 if none
-    was until --for is over.
+    FOLDER is where the ranks write their progress: that of `prove --record`, or of runtime.progress in a program of your own.
+    Ends with exit code 1 as soon as a rank is behind, and with 0 if none was until all are done or --for is over.
     """
     from meshwright.diagnose.watch import Watcher
     from meshwright.recording.progress import read_progress
@@ -33,12 +33,13 @@ def watch(folder: Path, every: int, patience: int | None, limit: int | None, as_
     watcher, began_s = Watcher(patience_s=float(patience or 0)), time.monotonic()
     while True:
         now_s = time.monotonic()
-        behind = watcher.look(read_progress(folder), now_s)
-        if behind or (limit is not None and now_s - began_s >= limit):
+        progress = read_progress(folder)
+        behind, done = watcher.look(progress, now_s), all(each.ended for each in progress)
+        if behind or done or (limit is not None and now_s - began_s >= limit):
             break
         time.sleep(every if limit is None else min(every, max(0.1, limit - (now_s - began_s))))
     if as_json:
         print_json({"behind": [each.as_json() for each in behind]})
     else:
-        click.echo("\n".join(each.message for each in behind) or "no rank is behind")
+        click.echo("\n".join(each.message for each in behind) or ("all ranks are done" if done else "no rank is behind"))
     click.get_current_context().exit(1 if behind else 0)

@@ -58,10 +58,11 @@ class Watcher:
         for each in progress:
             self._note(self._written, each.rank, each.written_s, now_s)
             self._note(self._seen, each.rank, (each.calls, tuple(group.completed for group in each.groups)), now_s)
-        if not progress:
+        running = [each for each in progress if not each.ended]
+        if not running:
             return []
         limit_s = self.patience_s or SILENT_INTERVALS * max(each.interval_s for each in progress)
-        silent = [self._behind(each, "silent", now_s - self._written[each.rank][1], progress) for each in progress]
+        silent = [self._behind(each, "silent", now_s - self._written[each.rank][1], progress) for each in running]
         found = [each for each in silent if each.seconds > limit_s]
         still_s = min(now_s - since for _, since in self._seen.values())
         known = {each.rank for each in found}

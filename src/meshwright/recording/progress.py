@@ -37,7 +37,7 @@ class Progress:
 
     Attributes:
         written_s: seconds since the epoch, on the rank's host. interval_s: between two writings.
-        step: of the run, None before the first. calls: collectives, sends and receives so far.
+        step: of the run, None before the first. calls: collectives, sends and receives so far. ended: it will not write again.
     """
 
     rank: int
@@ -48,6 +48,7 @@ class Progress:
     pid: int = 0
     step: int | None = None
     calls: int = 0
+    ended: bool = False
     groups: tuple[GroupProgress, ...] = ()
 
 

@@ -58,7 +58,7 @@ class ProgressSink:
         while not self._ended.wait(self._interval_s):
             self._write()
 
-    def _write(self) -> None:
+    def _write(self, ended: bool = False) -> None:
         header = self._header
         enqueued, completed = self._enqueued, self._completed
         groups = tuple(
@@ -69,7 +69,7 @@ class ProgressSink:
             self._folder,
             Progress(
                 rank=header.rank, world_size=header.world_size, host=header.host, pid=header.pid, written_s=time.time(),
-                interval_s=self._interval_s, step=self._step, calls=self._calls, groups=groups,
+                interval_s=self._interval_s, step=self._step, calls=self._calls, groups=groups, ended=ended,
             ),
         )  # fmt: skip
 
@@ -81,4 +81,4 @@ class ProgressSink:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join()
-        self._write()
+        self._write(ended=error is None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from meshwright.recording.write import RecordingWriter
 from meshwright.runtime.dropout import Dropout
 from meshwright.runtime.groups import axes_of, make_groups
 from meshwright.runtime.parallel.setting import MicroBatch
+from meshwright.runtime.progress import ProgressSink
 from meshwright.runtime.proof_job import Experts, Piece, ProofJob, RankResult
 from meshwright.runtime.proof_steps import data_rank, global_batches, recipe_of
-from meshwright.runtime.recorder import Recorder, header
+from meshwright.runtime.recorder import Recorder, Sink, header
 from meshwright.runtime.reference.train import precision_named
 from meshwright.runtime.resident_bytes import resident_bytes
 from meshwright.runtime.scope import at
@@ -35,7 +37,7 @@ def run(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
     head = header(rank, layout.world_size, groups.recorded().values(), mesh.coordinates(rank), job.plan_hash)
     sink = _Sink(job, head)
     done = []
-    with Recorder(sink, groups.recorded()):
+    with _watched(job, head, sink) as watched, Recorder(watched, groups.recorded()):
         for step in range(job.steps):
             with at(step=step):
                 done.append(training.step(_own_batches(job, step, mesh.coordinates(rank), experts[step] if experts else ())))
@@ -79,6 +81,16 @@ def _own_batches(job: ProofJob, step: int, coordinates: dict[str, int], experts:
         for number, batch in enumerate(global_batches(job, step))
         if number % layout.dp == own
     ]  # fmt: skip
+
+
+@contextmanager
+def _watched(job: ProofJob, head: Header, sink: Sink) -> Iterator[Sink]:
+    """The sink, behind one that writes where the rank is, for ``meshwright watch``, where the job keeps recordings."""
+    if not job.recording:
+        yield sink
+        return
+    with ProgressSink(Path(job.recording), head, sink) as watched:
+        yield watched
 
 
 class _Sink:

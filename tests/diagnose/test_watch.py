@@ -98,3 +98,10 @@ def test_a_stopped_rank_is_named_while_the_others_wait(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert done.stdout.startswith(f"rank 2 (process {pid} on ") and len(done.stdout.splitlines()) == 1
     assert "ranks 0, 1, 3 wait for it in collective" in done.stdout
+
+
+def test_progress_beside_recordings_is_not_told_as_foreign(tmp_path: Path) -> None:
+    write_progress(tmp_path, progress(1, 5, 4))
+    (tmp_path / "other.json").write_text("{}")
+    done = CliRunner().invoke(cli, ["diagnose", str(tmp_path)])
+    assert "other.json" in done.output and "progress_" not in done.output

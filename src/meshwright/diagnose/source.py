@@ -18,6 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
+from meshwright.recording.progress import is_progress
+
 HEAD_BYTES = 64 * 1024
 """What a reader sees of a file to tell what it is."""
 
@@ -125,7 +127,7 @@ def _files(path: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if not name.startswith("."):
+            if not name.startswith(".") and not is_progress(name):  # what `watch` reads lies beside recordings
                 yield Path(folder) / name
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -55,6 +56,11 @@ class Progress:
 def file_name(rank: int) -> str:
     """``progress_00003.json``."""
     return f"progress_{rank:05d}.json"
+
+
+def is_progress(name: str) -> bool:
+    """Whether a file is called as ``file_name`` calls them."""
+    return re.fullmatch(r"progress_[0-9]{5,}\.json", name) is not None
 
 
 def write_progress(folder: Path, progress: Progress) -> None:

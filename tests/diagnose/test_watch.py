@@ -104,4 +104,4 @@ def test_progress_beside_recordings_is_not_told_as_foreign(tmp_path: Path) -> No
     write_progress(tmp_path, progress(1, 5, 4))
     (tmp_path / "other.json").write_text("{}")
     done = CliRunner().invoke(cli, ["diagnose", str(tmp_path)])
-    assert "other.json" in done.output and "progress_" not in done.output
+    assert "other.json" in done.output and "progress_00001" not in done.output

@@ -123,15 +123,16 @@ class Mistakes:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint that names the entry of ``known`` that is nearest to ``word``, "" if none is near."""
+    """A hint that names the entries of ``known`` that ``word`` begins, else the nearest one; "" if none is near."""
     from difflib import get_close_matches
 
     if not word or len(word) > 100:  # nobody mistypes that far, and the comparison is quadratic
         return ""
     names = {name.lower(): name for name in known}
     lower = word.lower()
-    near = get_close_matches(lower, names, n=1) or [name for name in names if name.startswith(lower) or lower.startswith(name)]
-    return f"did you mean `{names[near[0]]}`?" if near else ""
+    longer = [name for name in names if len(lower) > 2 and name.startswith(lower)]
+    near = longer or get_close_matches(lower, names, n=1) or [name for name in names if lower.startswith(name)]
+    return f"did you mean {' or '.join(f'`{names[name]}`' for name in near[:3])}?" if near else ""
 
 
 def _short(value: object) -> str:

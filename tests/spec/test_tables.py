@@ -128,3 +128,9 @@ def test_a_mistake_can_always_be_printed():
 @pytest.mark.parametrize(("word", "hint"), [("latency", "latency_s"), ("SIZE", "size"), ("", ""), ("zzz", ""), ("a" * 10**5, "")])
 def test_did_you_mean(word, hint):
     assert did_you_mean(word, ["latency_s", "size"]) == (f"did you mean `{hint}`?" if hint else "")
+
+
+def test_a_word_that_begins_names_means_those():
+    """By letters `v100-sxm` is nearer to `a100-sxm` than the two names that go on where it stops."""
+    names = ["v100-sxm", "a100-sxm-40g", "a100-sxm-80g"]
+    assert did_you_mean("a100-sxm", names) == "did you mean `a100-sxm-40g` or `a100-sxm-80g`?"

@@ -169,7 +169,7 @@ class OneOf(click.ParamType[str | None]):
         if value in self.names:
             return str(value)
         known = self.elsewhere.get(str(value).lower())
-        hint = f"it is called `{known}` here" if known else did_you_mean(str(value), self.names) or "names are lower case"
+        hint = f"it is called `{known}` here" if known else did_you_mean(str(value), self.names)
         note(ctx, param, value, ", ".join(self.names), hint)
         return None
 

@@ -56,6 +56,14 @@ def test_dlrm_headline_names_the_rank_that_came_last() -> None:
     assert (diagnosis.findings[0].code, diagnosis.findings[0].ranks, diagnosis.verdict) == ("straggler", (7,), "fault")
 
 
+def test_dlrm_idling_for_data_is_not_put_on_the_host(dlrm: Profile) -> None:
+    """The devices idle for 58.2 % of the time, partly since the loader is slow: the finding tells the host's share alone."""
+    (finding,) = (each for each in diagnose([shared(f"{TRACES}/dlrm-8-ranks/dlrm_kineto.tar.gz")]).findings if each.code == "host-bound")
+    host = [split.idle_s["host"] / split.window_s for split in dlrm.splits]
+    assert all(split.idle_share > share for split, share in zip(dlrm.splits, host, strict=True))
+    assert f"{sum(host) / len(host):.1%}" in finding.title
+
+
 @pytest.mark.parametrize(("workers", "share"), [(0, 0.244), (4, 0.009)])
 def test_resnet_data_loading(workers: int, share: float) -> None:
     (split,) = profile(f"kineto/resnet50_num_workers_{workers}.json.gz").splits

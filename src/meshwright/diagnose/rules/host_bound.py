@@ -29,7 +29,7 @@ def detect(evidence: Evidence) -> Iterator[Hit]:
     slow = [split for split in profile.splits if split.on_device and split.idle_s["host"] >= LEAST_SHARE * split.window_s]
     if not slow:
         return
-    idle = mean(split.idle_share for split in slow)
+    idle = mean(split.idle_s["host"] / split.window_s for split in slow)
     step_s = mean(split.window_s / split.steps for split in slow)
     computing = mean(sum(split.compute_s.values()) / split.window_s for split in slow)
     communicating = mean(sum(split.exposed_s.values()) / split.window_s for split in slow)

@@ -80,6 +80,11 @@ def format_count(count: float) -> str:
     return _scaled(count, [(1e15, "P"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")]).replace(" ", "")
 
 
+def format_number_of(count: int, thing: str) -> str:
+    """1 GPU, 16 GPUs: a whole number with what it counts, whose plural ends in s."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
     if value == 0:
         return f"0 {steps[-1][1]}".strip()

@@ -119,7 +119,7 @@ def test_the_command_writes_a_cluster_that_can_be_used(meshwright, tmp_path):
     result = meshwright("calibrate", str(file), "-o", str(out))
     assert result.exit_code == 0, result.stderr
     assert result.stderr == f"wrote {out}\n"
-    assert result.stdout.startswith("my-cluster: h100-sxm with 1 curves fitted to 4 points\n")
+    assert result.stdout.startswith("my-cluster: h100-sxm with 1 curve fitted to 4 points\n")
     answer = json.loads(meshwright("calibrate", str(file), "-o", str(out), "--json").stdout)
     (curve,) = answer["curves"]
     assert (answer["base"], curve["op"], curve["algorithm"], curve["points"]) == ("h100-sxm", "all_reduce", "in_switch", 4)

@@ -95,6 +95,11 @@ def test_torchtitan_mistakes(tmp_path: Path) -> None:
     assert "`parallelism.tensor_parallel_degree` = 16" in wide.findings[0].title
 
 
+def test_torchtitan_keeps_what_it_gathered_under_a_pipeline(tmp_path: Path) -> None:
+    assert "zero=3 " in found(tmp_path, "a.toml", TITAN.format(tp=8, pp=1, more=""), gpus=64).read[0]
+    assert "zero=3:keep " in found(tmp_path, "b.toml", TITAN.format(tp=8, pp=2, more=""), gpus=64).read[0]
+
+
 def test_torchtitan_on_the_command_line(tmp_path: Path) -> None:
     model = "--model.name llama3 --model.flavor 70B"
     script = f"torchrun --nproc_per_node=8 --nnodes=2 -m torchtitan.train {model} --parallelism.tensor_parallel_degree 16"
@@ -111,6 +116,18 @@ def test_deepspeed_batch_arithmetic(tmp_path: Path) -> None:
     }
     assert codes(found(tmp_path, "ds.json", json.dumps(config))) == {"batch"}
     assert codes(found(tmp_path, "ds.json", json.dumps(config | {"train_batch_size": 128}))) == set()
+    on_sixteen = found(tmp_path, "ds.json", json.dumps(config | {"train_batch_size": 128}), gpus=16)
+    assert "x 16 data-parallel ranks = 512" in on_sixteen.findings[0].title
+    assert any("--gpus" in note for note in found(tmp_path, "ds.json", json.dumps(config)).notes)
+    assert not any("--gpus" in note for note in on_sixteen.notes)
+
+
+@pytest.mark.parametrize("word", ["bf16", "bfloat16"])
+def test_deepspeed_takes_one_precision(word: str, tmp_path: Path) -> None:
+    """DeepSpeed's own assertion: "bfloat16 and fp16 modes cannot be simultaneously enabled"."""
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}, "fp16": {"enabled": True}}
+    assert "two-precisions" in codes(found(tmp_path, "a.json", json.dumps(config | {word: {"enabled": True}})))
+    assert codes(found(tmp_path, "b.json", json.dumps(config | {word: {"enabled": False}}))) == set()
 
 
 def test_a_deepspeed_script_knows_its_gpus(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def setup_of(values: Mapping[str, Any], gpus: int | None = None, gpus_per_node: 
     problems = _arithmetic(micro, batch, steps, gpus // (tp * sequence) if gpus else None)
     return Setup(
         framework="DeepSpeed", degrees=degrees, batch=None if problems else batch, gpus=gpus, gpus_per_node=gpus_per_node,
-        words=WORDS, remedies=REMEDIES, problems=problems,
+        words=WORDS, remedies=REMEDIES, problems=(*problems, *_two_precisions(values)),
     )  # fmt: skip
 
 
@@ -56,3 +56,12 @@ def _arithmetic(micro: int | None, batch: int | None, steps: int | None, ranks: 
     parts = f"micro-batch {micro} x accumulation {steps}" + (f" x {ranks} data-parallel ranks = {right}" if ranks else "")
     title = f"`train_batch_size` = {batch} is {'not' if ranks else 'no multiple of'} {parts}"
     return (Problem(code="batch", title=title, remedy="leave one of the three out: DeepSpeed works it out from the others"),)
+
+
+def _two_precisions(values: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """DeepSpeedConfig asserts that at most one is on (deepspeed/runtime/config.py); ``bfloat16`` is its older word."""
+    on = [key for key in ("fp16", "bf16", "bfloat16") if isinstance(table := values.get(key), dict) and table.get("enabled") is True]
+    if "fp16" not in on or len(on) < 2:
+        return ()
+    title = f"`fp16.enabled` and `{on[1]}.enabled` are both true, which DeepSpeed refuses"
+    return (Problem(code="two-precisions", title=title, remedy=f"leave `{on[1]}` on alone; `fp16` is for devices without bf16"),)

@@ -20,6 +20,7 @@ from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.rules import CAUTIONS, RULES, Case
 from meshwright.spec.rules.sizes import form_mistakes
 from meshwright.spec.workload import Training
+from meshwright.units import format_number_of
 
 __all__ = ["lint"]
 
@@ -51,21 +52,25 @@ def lint(path: Path, cluster: str | None = None, gpus: int | None = None) -> Dia
         InputError: the file cannot be read, or is of no framework that is known; no such cluster.
     """
     network = resolve_cluster(cluster) if cluster else None
-    setup = _read(path)
+    setup = _read(path, gpus)
     if gpus is not None:
         setup = replace(setup, gpus=gpus)
     findings, told = _judged(setup, network)
-    assumed = setup.assumed if network else (*setup.assumed, f"links as fast as those of {ASSUMED_CLUSTER}; --cluster says otherwise")
-    read = (f"a {setup.framework} job: {told}",)
+    assumed = setup.assumed
+    if setup.gpus is None and not setup.serving and "dp_shard" not in setup.degrees:
+        assumed += ("no more GPUs than the degrees multiply to; --gpus says how many there are",)
+    if network is None:
+        assumed += (f"links as fast as those of {ASSUMED_CLUSTER}; --cluster says otherwise",)
+    read = (f"{'an' if setup.framework.startswith(('FSDP', 'SGLang')) else 'a'} {setup.framework} job: {told}",)
     return Diagnosis(findings=tuple(findings), verdict="fault" if findings else "healthy", read=read, notes=assumed)
 
 
-def _read(path: Path) -> Setup:
+def _read(path: Path, gpus: int | None) -> Setup:
     text = read_text(path, LEGAL)
     suffix = path.suffix.lower()
     setup: Setup | None
     if suffix in (".json", ".toml", ".yaml", ".yml"):
-        setup = _of_config(_values(path, suffix, text))
+        setup = _of_config(_values(path, suffix, text), gpus)
     else:
         setup = _of_script(text, path.parent)
     if setup is None:
@@ -98,11 +103,11 @@ def _values(path: Path, suffix: str, text: str) -> Mapping[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _of_config(values: Mapping[str, Any]) -> Setup | None:
+def _of_config(values: Mapping[str, Any], gpus: int | None) -> Setup | None:
     if torchtitan.is_config(values):
-        return torchtitan.setup_of(values)
+        return torchtitan.setup_of(values, gpus)
     if deepspeed.is_config(values):
-        return deepspeed.setup_of(values)
+        return deepspeed.setup_of(values, gpus)
     return accelerate.setup_of(values) if accelerate.is_config(values) else None
 
 
@@ -152,7 +157,7 @@ def _judged(setup: Setup, network: Cluster | None) -> tuple[list[Finding], str]:
     cluster = network or _usual(setup.gpus_per_node)
     seq = setup.seq or min(model.max_positions, 1 << 13)
     case = Case(model=model, workload=Training(seq=seq, batch=batch), layout=layout, cluster=cluster, gpus=setup.gpus)
-    told = f"{layout} on {setup.gpus or layout.world_size} GPUs, nodes of {cluster.gpus_per_node}"
+    told = f"{layout} on {format_number_of(setup.gpus or layout.world_size, 'GPU')}, nodes of {cluster.gpus_per_node}"
     found = [
         Finding(code=each.code, title=each.title, evidence=each.evidence or (f"Read as {told}",), remedy=each.remedy)
         for each in setup.problems

@@ -51,7 +51,8 @@ def setup_of(values: Mapping[str, Any], gpus: int | None = None, gpus_per_node: 
         "tp": tp, "sp": tp > 1, "pp": pp, "cp": _degree(parallel, "context_parallel_degree", 1),
         "ep": _degree(parallel, "expert_parallel_degree", 1), "dp_replicate": replicate,
         "mb": min(_degree(parallel, "pipeline_parallel_microbatch_size", 1), local) if pp > 1 else local,
-        "zero": 3, "zero_variant": "keep" if parallel.get("fsdp_reshard_after_forward") == "never" else "",
+        # A pipeline stage turns resharding off until its last micro-batch: torch/distributed/pipelining/stage.py.
+        "zero": 3, "zero_variant": "keep" if pp > 1 or parallel.get("fsdp_reshard_after_forward") == "never" else "",
     }  # fmt: skip
     if isinstance(shard, int) and not isinstance(shard, bool) and shard > 0:
         degrees["dp_shard"] = shard

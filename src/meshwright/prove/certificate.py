@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshwright.diff.mismatch import Mismatch, by_rank
+from meshwright.units import format_number_of
 
 SCHEMA = "meshwright.certificate/1"
 SHOWN = 8
@@ -136,8 +137,8 @@ class Certificate:
             lines += _wrapped("  scaled    ", ", ".join(self.scaled))
         if self.lost:
             lines += _wrapped("  not shown ", "; ".join(self.lost))
-        lines.append(f"  run       {self.ranks} ranks, {self.steps} steps of {self.batch} sequences of {self.seq} tokens, {self.dtype},"
-                     f" {self.seconds:.1f} s")  # fmt: skip
+        lines.append(f"  run       {self.ranks} ranks, {format_number_of(self.steps, 'step')} of {self.batch} sequences of"
+                     f" {self.seq} tokens, {self.dtype}, {self.seconds:.1f} s")  # fmt: skip
         lines += self._number_lines() + self._traffic_lines() + self._memory_lines()
         lines += [f"  ranks disagree: {text}" for text in self.disagreements[:SHOWN]]
         lines += [f"  {line}" for problem in self.problems for line in problem.splitlines()] + self._stack_lines()

@@ -6,7 +6,7 @@ from meshwright.calibrate.measurement import Calibration
 from meshwright.calibrate.runs import CalibratedStack
 from meshwright.render.text import Column, table
 from meshwright.spec.efficiency import CONSTANTS
-from meshwright.units import format_rate, format_seconds
+from meshwright.units import format_number_of, format_rate, format_seconds
 
 
 def calibrated_text(found: Calibration) -> str:
@@ -22,7 +22,7 @@ def calibrated_text(found: Calibration) -> str:
             format_seconds(curve.step_latency_s), format_rate(curve.bandwidth_bytes_per_s), f"{curve.half_bytes / 1e6:.2f} MB",
             f"{one.before:.1%}", f"{one.after:.1%}", left_out,
         ])  # fmt: skip
-    title = f"{found.cluster.name}: {found.base.name} with {len(rows)} curves fitted to {found.points} points"
+    title = f"{found.cluster.name}: {found.base.name} with {format_number_of(len(rows), 'curve')} fitted to {found.points} points"
     notes = ["", "error: median over the points, of the price that plans are made with"]
     return table(title, ["tier", "curve", *numbers, *errors], rows, notes=notes)
 

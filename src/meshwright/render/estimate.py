@@ -38,7 +38,7 @@ def estimate_text(found: Estimate, verdict: str) -> str:
         ("range", f"{low} to {high}"),
         ("MFU", f"{found.mfu:.1%}, convention {found.mfu_convention}"),
         ("throughput", f"{found.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
-        *([("bubble", f"{found.bubble_fraction:.1%} of the pipeline's time")] if found.layout.pp > 1 else []),
+        *([("bubble", f"{found.bubble_fraction:.1%} of the pipeline's time, the mean of its ranks")] if found.layout.pp > 1 else []),
         ("memory", verdict),
         *(("assumed" if index == 0 else "", words) for index, words in enumerate(found.assumed)),
     ]

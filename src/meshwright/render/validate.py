@@ -33,7 +33,7 @@ def _runs(report: Report) -> str:
     rows = [
         (
             one.id + (" ?" if one.id in report.doubtful else ""), WORDS[one.metric], figure(one.metric, one.measured),
-            figure(one.metric, one.predicted), f"{figure(one.metric, one.low)} .. {figure(one.metric, one.high)}", f"{one.error:+.1%}",
+            figure(one.metric, one.predicted), f"{figure(one.metric, one.low)} - {figure(one.metric, one.high)}", f"{one.error:+.1%}",
             "; ".join(one.question.assumed),
         )
         for one in report.judged

@@ -37,7 +37,7 @@ class Ranking:
     """Everything that fits, fastest segment first.
 
     Args:
-        segments: what fits. only: a mask over a column that holds for every answer but the front's.
+        segments: what fits. only: a mask over a column that holds for every answer.
     """
 
     def __init__(self, segments: list[Segment], only: Callable[[Column], Any] | None = None) -> None:
@@ -90,23 +90,26 @@ class Ranking:
     def _fastest_rows(
         self, segment: Segment, count: int, where: Callable[[Column], Any] | None
     ) -> list[Row]:  # fmt: skip
+        step_s = self._where(segment, where)
+        few = np.argsort(step_s, kind="stable")[:count]
+        return [(float(step_s[at]), float(segment.peak_bytes[at]), segment, int(at)) for at in few if np.isfinite(step_s[at])]
+
+    def _where(self, segment: Segment, where: Callable[[Column], Any] | None = None) -> Any:
+        """Its step seconds, infinite for what is not asked for."""
         step_s = segment.step_s
         for condition in (self._only, where):
-            if condition is None:
-                continue
-            mask = condition(segment.column)
+            mask = True if condition is None else condition(segment.column)
             if isinstance(mask, np.ndarray):
                 step_s = np.where(mask[segment.index], step_s, np.inf)
             elif not mask:
-                return []
-        few = np.argsort(step_s, kind="stable")[:count]
-        return [(float(step_s[at]), float(segment.peak_bytes[at]), segment, int(at)) for at in few if np.isfinite(step_s[at])]
+                return np.full_like(step_s, np.inf)
+        return step_s
 
     def front(self) -> list[Candidate]:
         """Layouts that nothing beats in both time and memory, the smallest first (to one part in FRONT_BINS of memory)."""
         if not self._segments:
             return []
-        steps = np.concatenate([segment.step_s for segment in self._segments])
+        steps = np.concatenate([self._where(segment) for segment in self._segments])
         peaks = np.concatenate([segment.peak_bytes for segment in self._segments])
         ends = np.cumsum([len(segment.step_s) for segment in self._segments])
         bins = (peaks * ((FRONT_BINS - 1) / peaks.max())).astype(np.uint8)
@@ -117,7 +120,7 @@ class Ranking:
             if low == high:
                 continue
             at = int(order[low + int(np.argmin(steps[order[low:high]]))])
-            if not found or steps[at] < found[-1].step_s:
+            if steps[at] < (found[-1].step_s if found else np.inf):
                 which = int(np.searchsorted(ends, at, side="right"))
                 segment = self._segments[which]
                 inside = at - (int(ends[which - 1]) if which else 0)

@@ -105,7 +105,7 @@ def _across(ranking: Ranking, winner: Estimate) -> Decision:
     """Pipeline stages or more data parallelism for the GPUs beyond tp x cp."""
     layout = winner.layout
     if layout.pp > 1:
-        reason = f"stages wait {_share(winner, 'bubble_s')} of the step and send {_share(winner, 'pp_s')}"
+        reason = f"the busiest stage waits {_share(winner, 'bubble_s')} of the step and sends for {_share(winner, 'pp_s')}"
         other = ranking.best(lambda column: column.pp == 1)
         return Decision("pp", f"pp={layout.pp} {layout.schedule}", reason, other)
     reason = f"data parallelism exposes {_share(winner, 'dp_s')} of the step"
@@ -122,7 +122,7 @@ def _context(question: Question, ranking: Ranking, winner: Estimate) -> Decision
     layout, seq = winner.layout, question.space.workload.seq
     if layout.cp == 1:
         return Decision("cp", "no context parallelism", f"{seq:,} tokens fit without cutting", ranking.best(lambda column: column.cp > 1))
-    reason = f"{layout.cp_kind} exposes {_share(winner, 'cp_s')} of the step; each rank keeps {seq // layout.cp:,} tokens"
+    reason = f"its exchange is exposed for {_share(winner, 'cp_s')} of the step; each rank keeps {seq // layout.cp:,} tokens"
     return Decision("cp", f"cp={layout.cp} {layout.cp_kind}", reason, ranking.best(lambda column: column.cp == 1))
 
 

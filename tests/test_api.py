@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,11 @@ def test_a_module_of_the_same_name_does_not_take_a_verbs_place(verb):
         except ModuleNotFoundError:
             assert name != f"meshwright.cli.{verb}" or verb in ("compare", "orders")
     assert getattr(mw, verb) is getattr(api, verb)
+
+
+def test_type_checkers_see_every_verb():
+    stub = Path(mw.__file__).with_name("__init__.pyi").read_text(encoding="utf-8")
+    assert set(re.findall(r"^from meshwright\.api import (\w+) as \1$", stub, flags=re.MULTILINE)) == set(mw.VERBS)
 
 
 def test_what_is_no_verb_is_no_attribute():

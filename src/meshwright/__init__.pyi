@@ -6,7 +6,9 @@ from meshwright.api import estimate as estimate
 from meshwright.api import explain as explain
 from meshwright.api import lint as lint
 from meshwright.api import memory as memory
+from meshwright.api import orders as orders
 from meshwright.api import plan as plan
+from meshwright.api import prove as prove
 from meshwright.api import ranks as ranks
 from meshwright.api import timeline as timeline
 

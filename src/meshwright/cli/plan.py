@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 def plan(
     job: PlanArguments, tokens: int | None, top: int, constraints: tuple[str, ...], vocab_pad: int, save: Path | None, as_json: bool
 ) -> None:  # fmt: skip
-    """Find the fastest layout that fits, and say why it is that one."""
+    """Find the fastest layout that fits, and say why it is that one.
+
+    A constraint is KEY<=VALUE (or <, =, !=, >, >=) of tp, cp, pp, ep, etp, dp, dp_replicate, dp_shard, mb, virtual_stages and zero, or
+    KEY=WORD (or !=) of sp, cp_kind, schedule, recompute and zero_variant. Layouts that no framework runs are left out, unless the schedule
+    is constrained. Exits with 1 if nothing fits.
+    """
     from meshwright import api
     from meshwright.render.plan import plan_text
     from meshwright.units import format_count

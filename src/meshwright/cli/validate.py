@@ -19,7 +19,7 @@ def validate(runs: Path, calibrate: int | None, seed: int, without_source: bool,
     """Compare predictions with measured runs.
 
     RUNS.csv holds published runs, one column for each degree, or your own: id, model, cluster, layout, seq, batch, and step_s,
-    tokens_per_s_per_gpu or memory_gib.
+    tokens_per_s_per_gpu or memory_gib; also gpus, precision, stack and source, if you like.
     """
     from meshwright.render.validate import validation_text
     from meshwright.validate.report import validate as judged

@@ -154,3 +154,12 @@ def test_a_workload_is_found_for_commands_that_need_none():
         Asked(subject="llama-3.1-8b", cluster="h100-sxm", layouts=("tp=2 sp cp=4 pp=4:interleaved*2 dp=3x1",)), ("cluster", "layout")
     )
     assert job.workload is None and job.layout.dp_replicate == 3
+
+
+def test_nothing_is_said_of_a_batch_that_nobody_gave():
+    """`ranks` needs no batch: that the stages of a made-up one would idle is no news. What holds for any batch is still told."""
+    asked = Asked(subject="llama-3.1-8b", cluster="h100-sxm", layouts=("tp=2 pp=2 dp=2x1",))
+    without = resolve(asked, ("cluster", "layout")).warnings[0]
+    said = resolve(replace(asked, seq=8192, batch=8), ("cluster", "layout")).warnings[0]
+    assert [warning.code for warning in without] == ["sp-off"]
+    assert {warning.code for warning in said} == {"sp-off", "few-micro-batches"}

@@ -32,6 +32,9 @@ NEEDS = ("cluster", "workload", "layout")
 
 DEFAULT_SEQ = 8192
 
+OF_A_WORKLOAD = {"few-micro-batches", "thin-micro-batch", "zero3-gathers", "zero2-pp"}
+"""Warnings that turn on the batch or the sequence: of no use to a command that was told neither and assumes nothing of them."""
+
 DEFAULT_STEP_TOKENS = 4 * 1024 * 1024
 """What large runs use: Llama 3 405B trained at 8,192 tokens and 4M to 16M tokens a step (arXiv 2407.21783, section 3.4.1)."""
 
@@ -136,10 +139,11 @@ class _Reader:
         for index, layout in enumerate(layouts):
             step = workload or fitting_workload(model, layout)
             name = self.layout_name(index)
-            warnings.append(self.tried(partial(check, model, step, layout, cluster, asked.gpus, name)))
+            found = self.tried(partial(check, model, step, layout, cluster, asked.gpus, name)) or []
+            warnings.append([warning for warning in found if workload or warning.code not in OF_A_WORKLOAD])
         return Job(
             model=model, cluster=cluster, workload=workload, layouts=tuple(layouts),
-            warnings=tuple(tuple(found or ()) for found in warnings), gpus=gpus, stack=stack, stated_stack=asked.stack is not None,
+            warnings=tuple(map(tuple, warnings)), gpus=gpus, stack=stack, stated_stack=asked.stack is not None,
             memory_fraction=fraction, assumed=(*assumed, *model.assumed),
         )  # fmt: skip
 

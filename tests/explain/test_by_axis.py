@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+import meshwright as mw
 from jobs import LAYOUTS, named, numbers
 from meshwright.errors import InputError
 from meshwright.explain.by_axis import LINES, busiest_stage, explain_by_axis
 from meshwright.explain.rows import explain_rows
 from meshwright.spec.parameters import parameter_count
 from meshwright.step_time import step_parts
+from shared_data import ROOT
 
 
 def line(name, axis):
@@ -39,9 +41,21 @@ def test_exposed_seconds_are_the_parts_of_the_stage(name):
     table = explain_by_axis(named(name))
     exposed = {each.axis: each.exposed_s for each in table.lines}
     assert exposed["tp"] + exposed["sp"] + exposed["vocab"] == pytest.approx(table.parts.tp_s, rel=1e-9, abs=1e-12)
-    assert {axis: exposed[axis] for axis in ("dp", "cp", "ep", "pp", "other")} == {
-        axis: getattr(table.parts, f"{axis}_s") for axis in ("dp", "cp", "ep", "pp", "other")
+    assert {axis: exposed[axis] for axis in ("dp", "cp", "ep", "pp")} == {
+        axis: getattr(table.parts, f"{axis}_s") for axis in ("dp", "cp", "ep", "pp")
     }
+    assert exposed["other"] + table.host_s == pytest.approx(table.parts.other_s, rel=1e-9)
+
+
+def test_waiting_for_the_host_is_not_a_collective():
+    """The layers of a tiny model take the host longer to launch than the device to run; the scalars are two all_reduce of 12 bytes."""
+    said = {"cluster": "h100-sxm", "layout": "tp=2 sp pp=2 dp=2 zero=1 mb=1", "seq": 64, "batch": 8}
+    table = mw.explain(ROOT / "docs" / "small.json", by="axis", **said)
+    rows = mw.explain(ROOT / "docs" / "small.json", rank=table.rank, **said).as_json()["rows"]
+    scalars = [row for row in rows if row["op"] and row["payload_bytes"] <= 8]
+    assert len(scalars) == 2
+    assert table.line("other").exposed_s == pytest.approx(sum(row["each_s"] * row["times"] for row in scalars), rel=1e-9)
+    assert table.host_s > 100 * table.line("other").exposed_s
 
 
 @pytest.mark.parametrize("name", ["fsdp", "without-sp", "zigzag", "ulysses", "experts"])

@@ -238,8 +238,9 @@ def test_a_row_of_json_has_the_keys_of_the_design():
     assert row == {
         "phase": "forward", "layer": 0, "name": "attention.qkv", "before": "bf16[B/dp, S/tp, D]", "after": "bf16[B/dp, S, D]",
         "op": "all_gather", "axis": "tp", "tier": "nvlink", "payload_bytes": 134217728, "wire_bytes": 117440512, "flops": 0.0,
-        "times": 64, "why": row["why"],
+        "times": 64, "each_s": row["each_s"], "why": row["why"],
     }  # fmt: skip
+    assert row["each_s"] > 117440512 / 450e9  # no link is faster than itself
     assert tuple(row) == JSON_KEYS and row["why"]
 
 

@@ -68,8 +68,13 @@ class AxisTable:
     def line(self, axis: str) -> AxisLine:
         return next(line for line in self.lines if line.axis == axis)
 
+    @property
+    def host_s(self) -> float:
+        """What the rank waits for its host, which cannot launch the kernels of small layers as fast as they run."""
+        return max(float(self.parts.other_s) - self.line("other").exposed_s, 0.0)
+
     def as_json(self) -> dict[str, object]:
-        return {"axes": [line.as_json() for line in self.lines]}
+        return {"axes": [line.as_json() for line in self.lines], "host_s": self.host_s}
 
 
 @dataclass
@@ -98,8 +103,9 @@ def explain_by_axis(numbers: Priced, rank: int | None = None, warnings: Sequence
     sums = _summed(numbers, listing.rows)
     parts = stage_parts(numbers, stage)
     # Collectives over tp are never hidden: each line's time is the sum of its calls. The others' parts are of one line.
-    for axis in ("dp", "cp", "ep", "pp", "other"):
+    for axis in ("dp", "cp", "ep", "pp"):
         sums[axis].exposed_s = float(getattr(parts, f"{axis}_s"))
+    sums["other"].exposed_s = float(numbers.scalars_s)
     lines = tuple(_line(numbers, axis, sums[axis]) for axis in LINES)
     return AxisTable(ledger.layout, rank, stage, listing.micro_batches, lines, parts, tuple(warnings))
 

@@ -26,7 +26,7 @@ from meshwright.spec.names import PHASES
 from meshwright.units import DTYPE_BYTES
 
 JSON_KEYS = (
-    "phase", "layer", "name", "before", "after", "op", "axis", "tier", "payload_bytes", "wire_bytes", "flops", "times", "why",
+    "phase", "layer", "name", "before", "after", "op", "axis", "tier", "payload_bytes", "wire_bytes", "flops", "times", "each_s", "why",
 )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ class ExplainedRow:
         return self.layers[0] if len(self.layers) == 1 else in_runs(self.layers) or None
 
     def as_json(self) -> dict[str, object]:
-        """The keys of DESIGN section 7."""
+        """The keys that docs/reference/json.md lists."""
         return {key: getattr(self, key) for key in JSON_KEYS}
 
 

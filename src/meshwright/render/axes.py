@@ -8,6 +8,9 @@ from meshwright.explain.symbolic import LETTERS, OF_EXPERTS, SymbolicTable
 from meshwright.render.text import Column, table
 from meshwright.units import format_seconds, format_traffic
 
+ROUNDING_S = 1e-9
+"""What a difference of two sums of seconds may leave."""
+
 
 def axes_text(found: AxisTable) -> str:
     """One line per axis; an axis that the layout does not use has only its degree."""
@@ -19,6 +22,7 @@ def axes_text(found: AxisTable) -> str:
     rows = [_cells(line, found) for line in found.lines]
     parts = found.parts
     busy = f"compute {format_seconds(float(parts.compute_s + parts.recompute_s))}, optimizer {format_seconds(float(parts.optimizer_s))}"
+    busy += f", waiting for the host to launch kernels {format_seconds(found.host_s)}" if found.host_s > ROUNDING_S else ""
     where = f"rank {found.rank}" + (f" (stage {found.stage})" if found.layout.pp > 1 else "")
     notes = [
         "",

@@ -10,7 +10,7 @@ from meshwright.units import format_memory, format_seconds
 PART_WORDS = {
     "compute_s": "compute", "recompute_s": "recomputed forward", "tp_s": "tp collectives", "cp_s": "cp collectives",
     "ep_s": "ep collectives", "pp_s": "pp messages", "bubble_s": "waiting for other stages", "dp_s": "dp collectives",
-    "optimizer_s": "optimizer", "other_s": "token count, gradient norm",
+    "optimizer_s": "optimizer", "other_s": "host, token count and norm",
 }  # fmt: skip
 
 ROUNDING = 1e-9

@@ -36,6 +36,13 @@ def test_a_slow_stage_is_named_and_its_price_told(meshwright):
     assert f"{slow['step_s'] / healthy['step_s']:.3f} times the healthy" in text
 
 
+def test_pieces_of_the_critical_path_that_print_as_nothing_are_left_out(meshwright):
+    job = mw.timeline("llama-3.1-70b", cluster="h100-sxm", gpus=64, seq=4096, batch=32, layout=SHARDED[1])
+    assert min(share for _, share in job.shares_of_critical_path()) < 5e-4  # the norm of the gradients
+    told = meshwright("timeline", *JOB, *SHARDED).stdout.split("critical path", 1)[1].split("\n\n")[0]
+    assert "compute of rank 0 9" in told and " 0.0%" not in told
+
+
 @pytest.mark.parametrize(("slow", "hit"), [("rank=1 x2", 1), ("op=backward rank=3 x1.5", 3)])
 def test_ranks_and_ops_may_be_slow(slow, hit):
     found = mw.timeline(JOB[0], cluster="h100-sxm", gpus=64, seq=4096, batch=32, layout=PIPELINE[1], slow=slow)

@@ -13,6 +13,7 @@ from meshwright.lint import accelerate, deepspeed, megatron, serving, torchtitan
 from meshwright.lint.models import stand_in
 from meshwright.lint.setup import Setup, gpus_of
 from meshwright.lint.shell import Options, options_of, read_script
+from meshwright.search.runs_on import FRAMEWORKS, obstacles
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.files import parse_json, parse_toml, read_text
 from meshwright.spec.layout import Layout
@@ -165,6 +166,8 @@ def _judged(setup: Setup, network: Cluster | None) -> tuple[list[Finding], str]:
     if malformed := form_mistakes(case, setup.framework):
         return [*_malformed(malformed), *found], told
     broken = list(_broken(case, setup, told))
+    if not any(finding.code.startswith("tp") for finding in broken):
+        broken += _beyond_the_framework(case, setup, told)
     silly = _silly(case, setup, told, network is not None)
     blamed = {finding.code.partition("-")[0] for finding in broken}
     return [*broken, *(each for each in silly if not (each.code == "kv-copies" and "tp" in blamed)), *found], told
@@ -201,6 +204,21 @@ def _broken(case: Case, setup: Setup, told: str) -> Iterator[Finding]:
             yield Finding(
                 code=rule.code, title=f"`{name}` = {value} {rule.problem(case)}", evidence=(f"Read as {told}",),
                 remedy=setup.remedies.get(rule.code) or rule.hint(case) or (rule.legal(case) if rule.legal else "another value"),
+            )  # fmt: skip
+
+
+def _beyond_the_framework(case: Case, setup: Setup, told: str) -> Iterator[Finding]:
+    """A tp that this framework refuses though others have it; asked where the file says which model it is."""
+    framework = setup.framework.lower()
+    if setup.model is None or framework not in FRAMEWORKS:
+        return
+    for limit in obstacles(framework, case.layout, setup.model):
+        if limit.key == "tp":
+            name = setup.words["tp"]
+            yield Finding(
+                code="tp-framework", title=f"`{name}` = {case.layout.tp} is more than {setup.framework} can do for this model",
+                evidence=(f"Read as {told}", f"Source: {limit.source}"),
+                remedy=f"a `{name}` among the {limit.legal}, of which there are {setup.model.attention.num_kv_heads}",
             )  # fmt: skip
 
 

@@ -20,6 +20,9 @@ CAUSE_WORDS = {
 PATH_PIECES = 4
 """Pieces of the critical path that are told."""
 
+LEAST_SHARE = 5e-4
+"""What would print as 0.0% is not told."""
+
 LANES = ("gather", "compute", "scatter")
 MARKS = {"gather": "=", "compute": "-", "scatter": "~"}
 
@@ -77,8 +80,8 @@ def _facts(report: TimelineReport) -> list[tuple[str, str]]:
         found.append(("loss", f"{format_seconds(lost)} a step: {times:.3f} times the healthy {format_seconds(report.healthy.step_s)}"))
     found.append(("after it", _after(report)))
     shares = report.shares_of_critical_path()
-    told = [f"{name} {share:.1%}" for name, share in shares[:PATH_PIECES]]
-    if rest := sum(share for _, share in shares[PATH_PIECES:]):
+    told = [f"{name} {share:.1%}" for name, share in shares[:PATH_PIECES] if share >= LEAST_SHARE]
+    if (rest := sum(share for _, share in shares[len(told) :])) >= LEAST_SHARE:
         told.append(f"the rest {rest:.1%}")
     return [*found, ("critical path", ", ".join(told))]
 

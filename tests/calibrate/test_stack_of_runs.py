@@ -131,3 +131,21 @@ def test_runs_of_two_frameworks_are_not_one_stack(tmp_path: Path) -> None:
 def test_a_table_without_a_usable_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no run to fit"):
         fit_runs(table(tmp_path, [{**run_of(0, SLOW_SITE), "gpus": "7"}]), "mine")
+
+
+def test_times_in_another_unit_are_refused_together(tmp_path: Path) -> None:
+    """Milliseconds would be fitted to constants that no --stack accepts."""
+    rows = [run_of(index, SLOW_SITE) for index in range(4)]
+    for index in (1, 3):
+        rows[index]["step_s"] = repr(1000 * float(rows[index]["step_s"]))
+    with pytest.raises(InputError, match="is it in seconds") as error:
+        fit_runs(table(tmp_path, rows), "mine")
+    assert [mistake.key for mistake in error.value.mistakes] == ["step time of r1", "step time of r3"]
+
+
+def test_runs_that_contradict_each_other_are_no_stack(tmp_path: Path) -> None:
+    rows = [run_of(index, SLOW_SITE) for index in range(4)]
+    for row, factor in zip(rows, (0.12, 8.0, 0.12, 8.0), strict=True):
+        row["step_s"] = repr(factor * float(row["step_s"]))
+    with pytest.raises(InputError, match="contradict each other"):
+        fit_runs(table(tmp_path, rows), "mine")

@@ -81,3 +81,8 @@ def test_wrong_input_exits_with_2(words: tuple[str, ...]) -> None:
     found = run(*words)
     assert found.exit_code == 2
     assert "Traceback" not in found.output
+
+
+def test_calibrate_does_not_write_over_its_runs(runs: Path) -> None:
+    result = run("calibrate", str(runs), "-o", str(runs))
+    assert result.exit_code == 2 and "ending in .toml" in result.stderr and runs.read_text() == ROWS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 import pytest
 
@@ -123,3 +124,16 @@ def test_writing_where_nothing_can_be_written(tmp_path):
     assert problem(write_text, tmp_path, "").problem == "is a folder"
     assert problem(write_text, tmp_path / ("a" * 300), "").problem.startswith("cannot be written")
     assert problem(write_text, tmp_path / "a\0b", "").problem.startswith("cannot be written")
+
+
+def test_writing_into_what_is_no_file_does_not_replace_it(tmp_path):
+    """As root, renaming a file onto /dev/null would take it away from everybody."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "text")
+        assert os.read(reader, 10) == b"text"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]

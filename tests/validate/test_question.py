@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from meshwright.spec.parameters import parameter_count
@@ -61,6 +63,10 @@ def test_what_a_row_leaves_out_is_said() -> None:
     ("row", "changes", "why"),
     [
         (GPT_175B, {"kind": "serve"}, "only training"),
+        (GPT_175B, {"layers": "1e17"}, "more than any model"),
+        (GPT_175B, {"inter_link": "8x0Gb/s per node"}, "no rate of a link"),
+        (GPT_175B, {"inter_link": "9" * 400 + "GB/s"}, "no rate of a link"),
+        (GPT_175B, {"step_time_s": "5e-324"}, "not a positive number"),
         (GPT_175B, {"gpu": "TPU v4"}, "not in the catalog"),
         (GPT_175B, {"gpus": "72"}, "are not 72 GPUs"),
         (GPT_175B, {"hidden": ""}, "hidden is not given"),
@@ -113,3 +119,13 @@ def test_flops_without_a_step_time_are_counted_as_the_unit_says(unit: str, value
     (found,) = judge(question)
     # 6 N tokens and more, over 64 GPUs: between a quarter and all of an A100's 312 TFLOP/s.
     assert 80 < found.predicted < 312
+
+
+def test_a_group_of_no_rank_is_no_group() -> None:
+    assert asked(LLAMA_405B, zero_stage_or_fsdp="FSDP(0)").layout.dp_replicate == 1
+
+
+def test_a_row_whose_model_is_no_file_says_which(tmp_path: Path) -> None:
+    own = {"id": "a", "cluster": "h100-sxm", "layout": "dp=8", "seq": "8192", "batch": "64", "step_s": "1"}
+    with pytest.raises(Unjudgeable, match=f"^{tmp_path} is a folder without"):
+        question_of(Run({**own, "model": str(tmp_path)}))

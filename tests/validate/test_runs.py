@@ -39,6 +39,7 @@ def test_tables_of_one_paper_are_one_source(name: str, source: str) -> None:
     [
         ("id,model\na,b\n", "lack"),
         ("", "lack"),
+        (f"{OWN}\n", "no rows"),
         (f"{OWN}\na,m,c,l,1,1,1\na,m,c,l,1,1,1\n", "is given twice"),
         (f"{OWN}\n,m,c,l,1,1,1\n", "is empty"),
     ],

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.calibrate.steps import FREE, Steps, constants_at, position_of
-from meshwright.errors import InputError, Mistake
+from meshwright.errors import InputError, Mistake, Mistakes
 from meshwright.spec.efficiency import Efficiency, fitted
-from meshwright.spec.load_stack import stack_text
+from meshwright.spec.load_stack import LARGEST_LEVEL, LARGEST_SPREAD, stack_text
 from meshwright.spec.stack import Stack
 from meshwright.validate.judge import questions_of
 from meshwright.validate.question import Question
@@ -149,7 +149,8 @@ def fit_runs(path: Path, name: str) -> CalibratedStack:
     """What ``meshwright calibrate RUNS.csv`` does, without printing.
 
     Raises:
-        InputError: the file is no table of runs, no run in it can be judged, or its runs are of several frameworks.
+        InputError: the file is no table of runs, no run in it can be judged, its runs are of several frameworks, or a time is no
+            step of the job that the row tells.
     """
     found, skipped = questions_of(read_runs(path))
     timed = [question for question in found if question.time is not None and question.time.step_s is not None]
@@ -161,8 +162,26 @@ def fit_runs(path: Path, name: str) -> CalibratedStack:
     if len(stacks) > 1:
         legal = "runs of one framework: a stack is one framework's"
         raise InputError([Mistake(str(path), "stack", ", ".join(stacks), legal, problem="are several frameworks")])
-    source = f"{path.name}: {len(timed)} runs, fitted by meshwright calibrate"
-    return calibrate_stack(timed, told, name, source)
+    source = f"{path.name if path.name.isprintable() else 'a table'}: {len(timed)} runs, fitted by meshwright calibrate"
+    _refuse_slips(path, timed)
+    fit = calibrate_stack(timed, told, name, source)
+    if fit.stack.spread is not None and fit.stack.spread > LARGEST_SPREAD:
+        problem = f"contradict each other: each is {fit.stack.spread:.1f} off in the logarithm when the others are fitted"
+        legal = f"runs that one stack explains, within {LARGEST_SPREAD:g}"
+        raise InputError([Mistake(str(path), "step_s", None, legal, "is each time in seconds, of one whole step?", problem)])
+    return fit
+
+
+def _refuse_slips(path: Path, questions: Sequence[Question]) -> None:
+    """No site is ten times as fast or as slow as the catalog's constants: such a time is in another unit or of another job."""
+    steps = Steps(questions)
+    predicted = np.exp(steps.log_s(position_of(questions[0].stack.efficiency or fitted())))
+    with Mistakes.of(str(path)) as mistakes:
+        for question, measured_s, step_s in zip(questions, np.exp(steps.measured), predicted, strict=True):
+            if not step_s / LARGEST_LEVEL <= measured_s <= step_s * LARGEST_LEVEL:
+                legal = f"from {step_s / LARGEST_LEVEL:.3g} to {step_s * LARGEST_LEVEL:.3g} seconds"
+                hint = "is it in seconds, of one optimizer step of the whole batch?"
+                mistakes.add(f"step time of {question.id}", f"{measured_s:.4g} s", legal, hint, f"is far from the predicted {step_s:.3g} s")
 
 
 def _left_out(questions: Sequence[Question], start: Efficiency) -> Array:

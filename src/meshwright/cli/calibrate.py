@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import Count, OneOf, command
 from meshwright.cli.output import emit
+from meshwright.errors import InputError, Mistake
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
@@ -24,6 +26,9 @@ def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: st
     FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of `bench-collectives`:
     what is written can be used as --cluster. Or it is one RUNS.csv, as for `validate`: what is written can be used as --stack.
     """
+    if output.suffix.lower() != ".toml":
+        hint = f"{output.stem or 'mine'}.toml; --cluster and --stack know a file by it"
+        raise InputError([Mistake(COMMAND_LINE, "--output", str(output), "the name of a TOML file, ending in .toml", hint)])
     if len(files) == 1 and files[0].suffix.lower() == ".csv":
         _calibrate_stack(files[0], output, as_json)
         return

@@ -99,8 +99,14 @@ def read_text(path: Path, legal: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole: into a new file beside it, which then takes its name. Raises InputError where that cannot be."""
+    """Write a file whole: into a new file beside it, which then takes its name. Raises InputError where that cannot be.
+
+    A device or a pipe (``/dev/null``) cannot be replaced: the text goes into it.
+    """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            path.write_text(text, encoding="utf-8")
+            return
         target = Path(os.path.realpath(path))  # through a symbolic link, which stays
         if target.is_dir():
             raise IsADirectoryError

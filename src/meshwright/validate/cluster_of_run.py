@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.load_cluster import resolve_cluster
-from meshwright.validate.runs import Run, Unjudgeable
+from meshwright.validate.runs import LARGEST, Run, Unjudgeable
 
 GPUS = (
     (r"gb300", "gb300-nvl72"), (r"gb200", "gb200-nvl72"), (r"b300", "b300-sxm"), (r"b200", "b200-sxm"), (r"h200", "h200-sxm"),
@@ -79,11 +79,17 @@ def _with_links(run: Run, cluster: Cluster) -> tuple[Cluster, list[str]]:
 
 
 def inter_node_bytes_per_s(text: str, gpus_per_node: int) -> float | None:
-    """Bytes per second, direction and GPU out of ``8x200Gb/s HDR per node``, ``400Gb/s RDMA per GPU`` and their like."""
+    """Bytes per second, direction and GPU out of ``8x200Gb/s HDR per node``, ``400Gb/s RDMA per GPU`` and their like.
+
+    Raises:
+        Unjudgeable: nothing, or more than any link, is sent in a second.
+    """
     found = re.search(r"(?:(\d+) ?x ?)?(\d+(?:\.\d+)?) ?(Gb/s|Gbps|GB/s)", text)
     if found is None:
         return None
     bytes_per_s = float(found[2]) * (1e9 if found[3] == "GB/s" else 1e9 / 8)
+    if not 0 < bytes_per_s * int(found[1] or 1) < LARGEST:
+        raise Unjudgeable(f"inter_link = {text[:40]} is no rate of a link")
     if "per GPU" in text:
         return bytes_per_s
     if found[1]:

@@ -133,7 +133,7 @@ def _replicas(run: Run, dp: int, cp: int) -> int:
     if group is None:
         return 1
     size = int(group[1])
-    return dp // size if size < dp and dp % size == 0 else 1
+    return dp // size if 0 < size < dp and dp % size == 0 else 1
 
 
 def _recompute(run: Run, assumed: list[str]) -> tuple[str, int | None]:

@@ -19,6 +19,9 @@ ASSUMED_VOCAB = 51_200
 ASSUMED_HEAD_DIM = 96
 """Between the 64 of small and the 128 of large models, for rows that print no number of heads."""
 
+MOST_LAYERS = 10_000
+"""The deepest published Transformers have some 1,000 layers (DeepNet, arXiv 2203.00555)."""
+
 UNGATED = r"\bgpt(?!-?oss)|mpt|opt|bloom|megatron|turing|mt-nlg|falcon|transformer layer"
 """Families with one up projection, LayerNorm and, but for BLOOM and MPT, learned positions; the rest are Llama's children."""
 
@@ -63,6 +66,8 @@ def _from_catalog(run: Run) -> Model | None:
 def _from_columns(run: Run) -> tuple[Model, list[str]]:
     assumed: list[str] = []
     hidden, layers = run.whole("hidden"), run.whole("layers")
+    if layers > MOST_LAYERS:
+        raise Unjudgeable(f"layers = {layers} are more than any model has")
     heads = _heads(run, hidden, assumed)
     vocab = run.whole("vocab", ASSUMED_VOCAB)
     if not run.has("vocab"):

@@ -73,7 +73,8 @@ def question_of(run: Run) -> Question:
         return _published(run) if run.published else _own(run)
     except InputError as error:
         first = error.mistakes[0]
-        raise Unjudgeable(f"{first.key} = {first.value} {first.problem or 'is not legal'}".replace("\n", " ")[:200]) from None
+        where = f"{first.key or first.file}{'' if first.value is None else f' = {first.value}'}"
+        raise Unjudgeable(f"{where} {first.problem or 'is not legal'}".replace("\n", " ")[:200]) from None
 
 
 def _published(run: Run) -> Question:

@@ -28,6 +28,10 @@ LARGEST_ROWS = 100_000
 """A longer table is not a list of runs."""
 
 
+SMALLEST, LARGEST = 1e-18, 1e18
+"""No figure of a run lies beyond; ratios and squares of these stay finite."""
+
+
 class Unjudgeable(Exception):
     """A row that no estimate can be compared with; the message says why."""
 
@@ -85,7 +89,7 @@ class Run:
             value = float(text)
         except ValueError:
             value = -1.0
-        if not 0 < value < 1e18:
+        if not SMALLEST < value < LARGEST:
             raise Unjudgeable(f"{column} = {text[:40]} is not a positive number")
         return value
 
@@ -105,12 +109,14 @@ def read_runs(path: Path) -> list[Run]:
     """
     text = read_text(path, "a table of runs (CSV)")
     try:
-        rows = list(csv.DictReader(io.StringIO(text), strict=True))
+        table = csv.DictReader(io.StringIO(text), strict=True)
+        columns, rows = table.fieldnames or (), list(table)
     except csv.Error as error:
         raise InputError([Mistake(str(path), "", None, "comma-separated values", problem=f"is not a table: {error}")]) from None
-    columns = rows[0].keys() if rows else ()
-    _check_columns(path, [str(column) for column in columns])
+    _check_columns(path, list(columns))
     with Mistakes.of(str(path)) as mistakes:
+        if not rows:
+            mistakes.add("", None, "one row for each run", problem="has no rows below its columns")
         if len(rows) > LARGEST_ROWS:
             mistakes.add("", len(rows), f"up to {LARGEST_ROWS} rows")
         _check_ids(rows, mistakes)

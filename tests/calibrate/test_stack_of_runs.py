@@ -103,7 +103,8 @@ def test_what_is_written_can_be_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("base = 'nothing'", "base"), ("level = -1", "level"), ("spread = 'wide'", "spread"), ("[efficiency]\ntp = nan", "efficiency.tp"),
+        ("base = 'nothing'", "base"), ("level = -1", "level"), ("level = 1e-300", "level"),
+        ("[efficiency]\nmemory = 1e-300", "efficiency.memory"), ("spread = 'wide'", "spread"), ("[efficiency]\ntp = nan", "efficiency.tp"),
         ("[efficiency]\nspeed = 1.0", "efficiency.speed"),
     ],
 )  # fmt: skip

@@ -120,6 +120,8 @@ BAD_FILES = {
     "empty": ("", "", "has no actions"),
     "missing backward": ("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n", "rank 0, step 3", "is missing"),
     "a pair of forwards": ("(0F0;0F1)OVERLAP_F_B,0B0,0B1\n", "rank 0, step 0", "is not an action"),
+    "a slip of a micro-batch": ("0F0,0B0,0F99999999\n1F0,1B0\n", "micro-batch", "has no others before it"),
+    "a cell that is a file": ("0" * 200_000 + "\n", "", "is not a table"),
     "impossible order": ("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n", "rank 1, step 0", "never starts"),
 }
 
@@ -136,9 +138,25 @@ def test_a_bad_csv_file_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    for path in (tmp_path / "none.csv", tmp_path / "binary.csv", tmp_path):
-        with pytest.raises(InputError, match="cannot be read"):
+    for path, said in ((tmp_path / "none.csv", "does not exist"), (tmp_path / "binary.csv", "is not UTF-8"), (tmp_path, "is a folder")):
+        with pytest.raises(InputError, match=said):
             read_csv(path)
+
+
+def test_what_editors_leave_is_passed_over(tmp_path: Path) -> None:
+    """A byte order mark, carriage returns, and empty lines at the end, which are no ranks."""
+    path = tmp_path / "schedule.csv"
+    path.write_bytes(b"\xef\xbb\xbf0F0,0B0\r\n1F0,1B0\r\n\r\n\r\n")
+    assert [list(map(str, actions)) for actions in read_csv(path)] == [["0F0", "0B0"], ["1F0", "1B0"]]
+
+
+def test_a_file_of_another_kind_does_not_list_all_its_cells(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.csv"
+    for row in ("a\n", "0F0\n", "x,y,z\n"):
+        path.write_text(1000 * row)
+        with pytest.raises(InputError) as refused:
+            read_csv(path)
+        assert 1 <= len(refused.value.mistakes) <= 102
 
 
 def test_idle_cells_and_sharding_are_passed_over(tmp_path: Path) -> None:

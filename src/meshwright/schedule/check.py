@@ -52,6 +52,10 @@ def check(schedule: Schedule) -> Checked:
     return Checked(computations, sends, tuple(count_in_flight(schedule).tolist()))
 
 
+IN_ORDER = "each micro-batch once forward and once backward on each chunk, and nothing used before it is made, sent and received"
+HINT = "`1f1b`, `zb-1p` and the other names of pp=P:SCHEDULE have such an order"
+
+
 def check_computations(schedule: Schedule) -> None:
     """Every micro-batch: one forward on every chunk, then one backward, whole or in two halves, the input half first."""
     with Mistakes.of(schedule.name) as mistakes:
@@ -228,4 +232,4 @@ def _passes(schedule: Schedule, rank: int, action: Action, posted: set[tuple[boo
 
 
 def _add(mistakes: Mistakes, rank: int, step: int, action: Action, problem: str) -> None:
-    mistakes.add(f"rank {rank}, step {step}", str(action), "", problem=problem)
+    mistakes.add(f"rank {rank}, step {step}", str(action), IN_ORDER, HINT, problem)

@@ -15,8 +15,12 @@ from pathlib import Path
 from meshwright.errors import InputError, Mistake, Mistakes
 from meshwright.schedule.actions import Action, Kind, Schedule, parse_action, print_action
 from meshwright.schedule.check import check
+from meshwright.spec.files import read_text
 
 __all__ = ["print_csv", "read_csv", "write_csv"]
+
+MOST_MISTAKES = 100
+"""A file with more is of another kind."""
 
 _PAIR = re.compile(r"\((?P<forward>[^;()]+);(?P<backward>[^;()]+)\)OVERLAP_F_B")
 _SHARDING = re.compile(r"[0-9]+(UNSHARD|RESHARD|REDUCE_GRAD)[0-9]*")
@@ -32,21 +36,37 @@ def read_csv(path: str | Path) -> Schedule:
             order, a deadlock), each with rank, step and action. Steps count the rank's actions from 0, idle cells left out.
     """
     file = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise InputError([Mistake(file, "", None, "a CSV file of torch's pipelining format", "", f"cannot be read: {reason}")]) from None
+    rows = _rows(Path(path))
     with Mistakes.of(file) as mistakes:
-        lists = [_read_row(rank, row, mistakes) for rank, row in enumerate(csv.reader(io.StringIO(text)))]
+        lists = [_read_row(rank, row, mistakes) for rank, row in enumerate(rows) if len(mistakes.found) < MOST_MISTAKES]
         if not any(lists) and not mistakes.found:
             mistakes.add("", None, "one row of actions per rank", problem="has no actions")
     with Mistakes.of(file) as mistakes:
         rank_of_chunk = _place(lists, mistakes)
-    num_micro_batches = 1 + max(action.micro_batch for actions in lists for action in actions)
+        num_micro_batches = _count_micro_batches(lists, mistakes)
     schedule = Schedule(file, len(lists), num_micro_batches, rank_of_chunk, tuple(map(tuple, lists)))
     check(schedule)
     return schedule
+
+
+def _rows(path: Path) -> list[list[str]]:
+    """The cells; an editor's empty lines at the end are no ranks."""
+    text = read_text(path, "a CSV file of torch's pipelining format")
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise InputError([Mistake(str(path), "", None, "comma-separated values", problem=f"is not a table: {error}")]) from None
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
+
+
+def _count_micro_batches(lists: list[list[Action]], mistakes: Mistakes) -> int:
+    """The highest number plus one, which is a slip where there are fewer actions than that."""
+    highest = max((action for actions in lists for action in actions), key=lambda action: action.micro_batch)
+    if highest.micro_batch >= sum(map(len, lists)):
+        mistakes.add("micro-batch", str(highest), "micro-batches numbered from 0 without gaps", problem="has no others before it")
+    return highest.micro_batch + 1
 
 
 def _read_row(rank: int, row: list[str], mistakes: Mistakes) -> list[Action]:
@@ -76,6 +96,8 @@ def _place(lists: list[list[Action]], mistakes: Mistakes) -> tuple[int, ...]:
     """The rank of each chunk."""
     ranks: dict[int, int] = {}
     for rank, actions in enumerate(lists):
+        if len(mistakes.found) >= MOST_MISTAKES:
+            break
         if not actions:
             mistakes.add(f"rank {rank}", None, "at least one chunk on every rank", problem="has no actions")
         for step, action in enumerate(actions):

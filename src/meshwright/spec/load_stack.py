@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from meshwright.errors import InputError, Mistake, Mistakes, did_you_mean
-from meshwright.spec.efficiency import NAMES, Efficiency
+from meshwright.spec.efficiency import CONSTANTS, NAMES, Efficiency
 from meshwright.spec.files import read_toml
 from meshwright.spec.stack import STACKS, Stack
 from meshwright.spec.tables import Table
@@ -14,8 +14,12 @@ from meshwright.spec.toml_writer import toml_text
 
 HEADER = "# Written by `meshwright calibrate`: constants of the time model, fitted to measured runs. For --stack.\n\n"
 
-LARGEST_CONSTANT = 1e6
+LARGEST_FACTOR = 1e3
+"""No constant is further from the catalog's; steps of it stay finite, and its slips are found."""
+
 LARGEST_LEVEL = 10.0
+"""A site is at most ten times as slow, or as fast."""
+
 LARGEST_SPREAD = 1.0
 
 
@@ -38,11 +42,11 @@ def load_stack(path: Path) -> Stack:
     with Mistakes.of(str(path)) as mistakes:
         table = Table(read_toml(path), mistakes)
         base = table.choice("base", STACKS)
-        level = table.number("level", above=0.0, high=LARGEST_LEVEL)
+        level = table.number("level", low=1 / LARGEST_LEVEL, high=LARGEST_LEVEL)
         spread = table.number("spread", above=0.0, high=LARGEST_SPREAD)
         source = table.text("source", "")
         inner = table.table("efficiency")
-        values = {name: inner.number(name, above=0.0, high=LARGEST_CONSTANT) for name in NAMES} if inner is not None else {}
+        values = {name: _constant(inner, name) for name in NAMES} if inner is not None else {}
         if inner is not None:
             inner.refuse_unread()
         table.refuse_unread()
@@ -50,6 +54,11 @@ def load_stack(path: Path) -> Stack:
         STACKS[base], name=path.stem, base=base, file=str(path), level=level, spread=spread, efficiency=Efficiency(**values),
         source=source or STACKS[base].source,
     )  # fmt: skip
+
+
+def _constant(table: Table, name: str) -> float:
+    prior = CONSTANTS[name].prior
+    return table.number(name, low=prior / LARGEST_FACTOR, high=prior * LARGEST_FACTOR)
 
 
 def stack_text(stack: Stack) -> str:

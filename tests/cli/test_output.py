@@ -45,3 +45,9 @@ def test_the_text_is_only_made_when_it_is_wanted(capsys):
     assert json.loads(capsys.readouterr().out) == {"a": 1}
     emit(False, {"a": 1}, lambda: "one")
     assert capsys.readouterr().out == "one\n"
+
+
+def test_half_a_character_is_printed_as_its_number(capsys):
+    """Names of files that are not UTF-8 come as halves of surrogate pairs, which no terminal takes."""
+    emit(False, {}, lambda: "a\udcffb")
+    assert capsys.readouterr().out == "a\\udcffb\n"

@@ -61,6 +61,9 @@ HOSTILE = {
     "picture_14.png": lambda mark: b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40,
     "text_15.md": lambda mark: b"# Notes\nnothing here\n",
     "recording_16.jsonl": lambda mark: b'{"schema": "meshwright.recording/1", "rank": "sixteen"}\n',
+    "members_18.json": lambda mark: json.dumps(dump({WORLD: [0, 999_999_999]}, [], {})).encode(),
+    "recording_19.jsonl": lambda mark: b'{"schema":"meshwright.recording/1","rank":0,"world_size":1000000000000}\n',
+    "recording_20.jsonl": lambda mark: b'{"schema":"meshwright.recording/1","x":' + b"[" * 100_000,
     "name\nwith a line break_17": lambda mark: b"\0\1\2",
 }
 
@@ -154,3 +157,8 @@ def test_damaged_bytes_never_end_the_program(seed: int, tmp_path: Path) -> None:
         content[pick.randrange(2, len(content))] = pick.randrange(256)
     (tmp_path / "dump_2").write_bytes(content[: pick.randrange(3, len(content) + 1)])
     assert diagnose([tmp_path]).read
+
+
+def test_a_name_that_is_too_long_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="File name too long"):
+        diagnose([tmp_path / ("x" * 5000)])

@@ -70,11 +70,24 @@ def test_a_key_of_a_later_version_is_ignored() -> None:
         ('{"index":true,"kind":"mark"}', "`index` is True, not a whole number"),
         ('{"index":1,"kind":"mark","shape":[1,"2"]}', "`shape`"),
         ('{"completes":"1"}', "`completes`"),
+        ('{"index":1,"kind":"mark","shape":[-1]}', "`shape`"),
+        ('{"index":1,"kind":"mark","enqueued_s":NaN}', "`enqueued_s`"),
+        ('{"index":1,"kind":"mark","enqueued_s":1' + 400 * "0" + "}", "`enqueued_s`"),
+        ('{"index":' + 100_000 * "[", "nested too deeply"),
     ],
 )
 def test_a_wrong_line_names_its_key(line: str, told: str) -> None:
     with pytest.raises(BadRecord, match=told):
         parse_record(line)
+
+
+@pytest.mark.parametrize(
+    "values", [{"rank": -1}, {"rank": 4}, {"world_size": 10**12}, {"groups": [{"name": "a", "axis": "tp", "ranks": [10**9]}]}]
+)
+def test_a_header_of_no_job_is_refused(values: dict[str, object]) -> None:
+    """Who is missing is told rank by rank: a damaged number of ranks must not be believed."""
+    with pytest.raises(BadRecord, match="rank"):
+        parse_header(json.dumps({**json.loads(to_line(HEADER)), **values}))
 
 
 def write(folder, rank: int = 2, **header: object):

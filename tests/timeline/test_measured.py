@@ -120,6 +120,23 @@ def test_what_is_no_recorded_pipeline_is_refused(tmp_path: Path):
         read_measured(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"chunk": None}, "lacks one of them"), ({"micro_batch": None}, "lacks one of them"), ({"chunk": 10**9}, "not all of the chunks"),
+        ({"micro_batch": 10**9}, "no others before it"), ({"micro_batch": -1}, "does not pass this chunk"),
+        ({"completed_s": None}, "is missing"),
+        ({"started_s": None, "enqueued_s": None}, "is missing"), ({"op": "backward_weight"}, "comes before its forward"),
+    ],
+)  # fmt: skip
+def test_a_damaged_computation_is_told(damage: dict[str, object], said: str):
+    first, second = recorded(simulated("1f1b", 2, 1, 4))
+    place = next(index for index, event in enumerate(first.events) if event.kind == "compute")
+    events = [*first.events[:place], replace(first.events[place], **damage), *first.events[place + 1 :]]
+    with pytest.raises(InputError, match=said):
+        measured_step([replace(first, events=tuple(events)), second], "here")
+
+
 JOB = ["llama-3.1-70b", "--cluster", "h100-sxm", "--gpus", "4", "--seq", "4096", "--batch", "6", "--layout", "pp=4 dp=1x1 mb=1"]
 
 

@@ -15,7 +15,8 @@ def emit(as_json: bool, answer: Any, text: Callable[[], str]) -> None:
     if as_json:
         print_json(answer)
     else:
-        click.echo(text())
+        # Names of files and texts in them may hold halves of characters, which no terminal takes.
+        click.echo(text().encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def print_json(answer: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from meshwright.diagnose.calls import Call, RankCalls, of_recording
 from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.finding import ranks_text
-from meshwright.recording.events import Group
+from meshwright.recording.events import MAX_RANKS, Group
 from meshwright.recording.read import Recording
 
 BEST_FIRST = ("recording", "dump", "log")
@@ -43,7 +43,9 @@ class JobCalls:
 def job_of(evidence: Evidence) -> JobCalls:
     """The job that most of the files are of."""
     records = [of_recording(recording) for recording in evidence.of(Recording)] + evidence.of(RankCalls)
+    records, impossible = _possible(records)
     mine, left_out = _one_job(records)
+    left_out += impossible
     ranks, twice = _one_each(mine)
     left_out += twice
     records = _named_apart([ranks[rank] for rank in sorted(ranks)])
@@ -56,6 +58,18 @@ def job_of(evidence: Evidence) -> JobCalls:
     return JobCalls(
         ranks={record.rank: record for record in records}, world_size=world_size, groups=groups, missing=missing, left_out=tuple(left_out)
     )
+
+
+def _possible(records: Sequence[RankCalls]) -> tuple[list[RankCalls], list[str]]:
+    """Files of jobs that there may be: a damaged number of ranks would have a billion of them missing."""
+    good, left_out = [], []
+    for record in records:
+        highest = max((record.world_size - 1, record.rank, *(rank for group in record.groups.values() for rank in group.ranks)))
+        if highest < MAX_RANKS:
+            good.append(record)
+        else:
+            left_out.append(f"a file that names rank {highest} ({record.source})")
+    return good, left_out
 
 
 def _one_job(records: Sequence[RankCalls]) -> tuple[list[RankCalls], list[str]]:

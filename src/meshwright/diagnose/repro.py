@@ -163,8 +163,9 @@ def _shown(case: Case) -> tuple[str, str]:
 
 def _small(sizes: Iterable[int]) -> dict[int, int]:
     """1 and 0 stay, the others become 2, 4, 6, ... in their order: even, so that two ranks can share them."""
-    distinct = sorted({size for size in sizes if size > 1})
-    return {0: 0, 1: 1} | {size: 2 * (number + 1) for number, size in enumerate(distinct)}
+    found = set(sizes)
+    distinct = sorted(size for size in found if size > 1)
+    return {0: 0, 1: 1} | {size: 0 for size in found if size < 0} | {size: 2 * (number + 1) for number, size in enumerate(distinct)}
 
 
 def _call(event: Event, case: Case, sizes: Mapping[int, int], value: int) -> dict[str, Any]:

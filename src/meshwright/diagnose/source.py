@@ -121,7 +121,7 @@ def sources(paths: Sequence[Path]) -> Iterator[Source | tuple[str, str]]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
+    if not os.path.isdir(path):  # Path's raises for names that are too long
         yield path
         return
     for folder, folders, names in os.walk(path):

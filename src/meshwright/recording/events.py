@@ -126,6 +126,10 @@ class Completion:
     completed_s: float | None = None
 
 
+MAX_RANKS = 1_000_000
+"""Several times the GPUs of the largest jobs; beyond it a number is damage."""
+
+
 class BadRecord(ValueError):
     """A line that is not what the schema says; its text tells the key and what was expected."""
 
@@ -150,7 +154,12 @@ def parse_header(line: str) -> Header:
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         raise BadRecord("`groups` is not a list of objects")
     values["groups"] = [Group(**_checked(group, _GROUP)) for group in groups]
-    return Header(**_checked(values, _HEADER))
+    header = Header(**_checked(values, _HEADER))
+    if not 0 <= header.rank < header.world_size <= MAX_RANKS:
+        raise BadRecord(f"rank {header.rank} of {header.world_size} is none of a job of up to {MAX_RANKS:,} ranks")
+    if any(rank >= MAX_RANKS for group in header.groups for rank in group.ranks):
+        raise BadRecord(f"a group holds a rank of {MAX_RANKS:,} or more")
+    return header
 
 
 def parse_record(line: str) -> Event | Completion:
@@ -169,6 +178,8 @@ def _json_object(line: str) -> dict[str, Any]:
         values = json.loads(line)
     except ValueError as error:
         raise BadRecord(f"not JSON ({error})") from None
+    except RecursionError:
+        raise BadRecord("nested too deeply") from None
     if not isinstance(values, dict):
         raise BadRecord("not a JSON object")
     return values
@@ -183,11 +194,16 @@ class _Column:
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+
+
+def _is_size(value: object) -> bool:
+    return _is_int(value) and value >= 0  # type: ignore[operator]
 
 
 def _is_number(value: object) -> bool:
-    return _is_int(value) or isinstance(value, float)
+    """Python's JSON has NaN and infinities, too: no moment."""
+    return _is_int(value) or (isinstance(value, float) and abs(value) < 1e18)
 
 
 def _is_dict_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -206,7 +222,7 @@ _COLUMNS: dict[str, _Column] = {
     "str": _Column("a text", _is_str),
     "Kind": _Column("a text", _is_str),
     "bool": _Column("true or false", lambda v: isinstance(v, bool)),
-    "tuple[int, ...]": _Column("a list of whole numbers", lambda v: isinstance(v, list) and all(map(_is_int, v)), tuple),
+    "tuple[int, ...]": _Column("a list of whole numbers", lambda v: isinstance(v, list) and all(map(_is_size, v)), tuple),
     "tuple[Group, ...]": _Column("a list of groups", lambda v: isinstance(v, list), tuple),
     "dict[str, int]": _Column("an object of whole numbers", _is_dict_of(_is_int)),
     "dict[str, str]": _Column("an object of texts", _is_dict_of(_is_str)),

@@ -105,7 +105,7 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
-            path.write_text(text, encoding="utf-8")
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
             return
         target = Path(os.path.realpath(path))  # through a symbolic link, which stays
         if target.is_dir():
@@ -123,7 +123,7 @@ def write_text(path: Path, text: str) -> None:
 def _replace(target: Path, text: str) -> None:
     part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        with part.open("x", encoding="utf-8", newline="\n") as stream:
+        with part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())

@@ -20,6 +20,7 @@ from meshwright.errors import InputError, Mistake
 from meshwright.recording.events import Event
 from meshwright.recording.read import Recording, read_recordings
 from meshwright.schedule import Action, Kind, Schedule
+from meshwright.schedule.check import check_computations
 from meshwright.schedule.unit_time import input_of
 from meshwright.spec import names
 from meshwright.timeline.costs import uniform_costs
@@ -87,7 +88,8 @@ def measured_step(recordings: Sequence[Recording], source: str, step: int | None
         raise InputError(
             [Mistake(source, "rank", missing[0], "a whole step on every rank", problem=f"has no computations in step {chosen}")]
         )
-    begin = min(event.enqueued_s for mine in events for event in mine if event.enqueued_s is not None)
+    moments = (moment for mine in events for event in mine for moment in (event.enqueued_s, event.started_s))
+    begin = min(moment for moment in moments if moment is not None)
     end = max(event.completed_s or event.enqueued_s or begin for mine in events for event in mine)
     return Measured(_timeline(events, source), chosen, tuple(recording.rank for recording in pipeline), end - begin)
 
@@ -140,16 +142,24 @@ def _of_step(recording: Recording, step: int, offset_s: float) -> list[Event]:
 
 
 def _computations(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if event.kind == "compute" and event.op in KINDS and event.completed_s is not None]
+    return [event for event in events if event.kind == "compute" and event.op in KINDS and _is_timed(event)]
+
+
+def _is_timed(event: Event) -> bool:
+    return event.completed_s is not None and (event.started_s is not None or event.enqueued_s is not None)
 
 
 def _action(event: Event) -> Action:
-    assert event.chunk is not None and event.micro_batch is not None
+    assert event.chunk is not None and event.micro_batch is not None  # _schedule has looked
     return Action(KINDS[event.op], event.chunk, event.micro_batch)
 
 
 def _schedule(computations: Sequence[Sequence[Event]], source: str) -> Schedule:
-    """What the ranks did, in their order."""
+    """What the ranks did, in their order. Raises InputError where that is no whole step of a pipeline."""
+    for rank, event in ((rank, event) for rank, mine in enumerate(computations) for event in mine):
+        if event.chunk is None or event.micro_batch is None:
+            key, legal = f"rank {rank}, event {event.index}", "a chunk and a micro-batch"
+            raise InputError([Mistake(source, key, event.op, legal, "events as `prove --record` writes them", "lacks one of them")])
     actions = tuple(tuple(_action(event) for event in mine) for mine in computations)
     places = {action.chunk: rank for rank, mine in enumerate(actions) for action in mine}
     passed: dict[int, set[int]] = {}
@@ -158,7 +168,14 @@ def _schedule(computations: Sequence[Sequence[Event]], source: str) -> Schedule:
     m = 1 + max(map(max, passed.values()))
     if sorted(places) != list(range(len(places))):
         raise InputError([Mistake(source, "chunk", sorted(places), "every chunk of the pipeline", problem="are not all of the chunks")])
-    return Schedule("recorded", len(actions), m, tuple(places[chunk] for chunk in range(len(places))), actions, m // len(passed[0]))
+    copies = 2 if 2 * len(passed[0]) == m and len(places) % 2 == 0 and m > 1 else 1
+    schedule = Schedule(source, len(actions), m, tuple(places[chunk] for chunk in range(len(places))), actions, copies)
+    if m > len(actions) * max(map(len, actions)):
+        raise InputError(
+            [Mistake(source, "micro-batch", m - 1, "micro-batches numbered from 0 without gaps", problem="has no others before it")]
+        )
+    check_computations(schedule)
+    return replace(schedule, name="recorded")
 
 
 def _timeline(events: Sequence[Sequence[Event]], source: str) -> Timeline:

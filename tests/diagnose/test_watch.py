@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -71,6 +72,24 @@ def test_files_are_read_back_and_torn_ones_left_out(tmp_path: Path) -> None:
     (tmp_path / "progress_00002.json").write_text('{"schema": "meshwright.prog')
     assert read_progress(tmp_path) == [there]
     assert parse_progress(tmp_path / "progress_00009.json") is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rank": "a"}, {"rank": None}, {"rank": -1}, {"rank": 3}, {"world_size": 10**12}, {"written_s": float("nan")}, {"interval_s": 0},
+        {"calls": "many"}, {"step": "last"}, {"groups": {"a": 1}}, {"groups": [1]}, {"groups": [{"name": [], "axis": "dp", "ranks": [0]}]},
+        {"groups": [{"name": "dp", "axis": "dp", "ranks": ["a", None]}]}, {"schema": "meshwright.progress/9"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_damaged_file_is_left_out(tmp_path: Path, damage: dict[str, object]) -> None:
+    write_progress(tmp_path, progress(0, 5, 4))
+    path = tmp_path / "progress_00001.json"
+    path.write_text(json.dumps({**json.loads((tmp_path / "progress_00000.json").read_text()), **damage}))
+    assert read_progress(tmp_path) == [progress(0, 5, 4)]
+    path.write_text("[" * 100_000)
+    assert read_progress(tmp_path) == [progress(0, 5, 4)]
 
 
 def test_a_folder_without_progress_is_wrong_input(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import click
 
 from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import Count, command
-from meshwright.cli.output import print_json
+from meshwright.cli.output import emit
 from meshwright.errors import InputError, Mistake
 
 
@@ -28,7 +29,7 @@ def watch(folder: Path, every: int, patience: int | None, limit: int | None, as_
     from meshwright.recording.progress import read_progress
 
     if not read_progress(folder):
-        problem = "holds no progress_*.json" if folder.is_dir() else "is not a folder"
+        problem = "holds no progress_*.json that can be read" if os.path.isdir(folder) else "is not a folder"
         raise InputError([Mistake(COMMAND_LINE, "FOLDER", str(folder), "a folder that ranks write their progress to", problem=problem)])
     watcher, began_s = Watcher(patience_s=float(patience or 0)), time.monotonic()
     while True:
@@ -38,8 +39,6 @@ def watch(folder: Path, every: int, patience: int | None, limit: int | None, as_
         if behind or done or (limit is not None and now_s - began_s >= limit):
             break
         time.sleep(every if limit is None else min(every, max(0.1, limit - (now_s - began_s))))
-    if as_json:
-        print_json({"behind": [each.as_json() for each in behind]})
-    else:
-        click.echo("\n".join(each.message for each in behind) or ("all ranks are done" if done else "no rank is behind"))
+    answer = {"behind": [each.as_json() for each in behind]}
+    emit(as_json, answer, lambda: "\n".join(each.message for each in behind) or ("all ranks are done" if done else "no rank is behind"))
     click.get_current_context().exit(1 if behind else 0)

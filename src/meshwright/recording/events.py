@@ -146,15 +146,15 @@ def to_line(record: Header | Event | Completion) -> str:
 
 def parse_header(line: str) -> Header:
     """The header of a file's first line. Raises BadRecord."""
-    values = _json_object(line)
+    values = json_object(line)
     schema = values.get("schema")
     if schema != SCHEMA:
         raise BadRecord(f"`schema` is {schema!r}, this version reads {SCHEMA!r}")
     groups = values.get("groups", [])
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         raise BadRecord("`groups` is not a list of objects")
-    values["groups"] = [Group(**_checked(group, _GROUP)) for group in groups]
-    header = Header(**_checked(values, _HEADER))
+    values["groups"] = [Group(**checked(group, _GROUP)) for group in groups]
+    header = Header(**checked(values, _HEADER))
     if not 0 <= header.rank < header.world_size <= MAX_RANKS:
         raise BadRecord(f"rank {header.rank} of {header.world_size} is none of a job of up to {MAX_RANKS:,} ranks")
     if any(rank >= MAX_RANKS for group in header.groups for rank in group.ranks):
@@ -164,16 +164,17 @@ def parse_header(line: str) -> Header:
 
 def parse_record(line: str) -> Event | Completion:
     """The event or completion of a later line. Raises BadRecord."""
-    values = _json_object(line)
+    values = json_object(line)
     if "completes" in values:
-        return Completion(**_checked(values, _COMPLETION))
-    checked = _checked(values, _EVENT)
-    if checked["kind"] not in KINDS:
-        raise BadRecord(f"`kind` is {checked['kind']!r}, not one of {' '.join(KINDS)}")
-    return Event(**checked)
+        return Completion(**checked(values, _COMPLETION))
+    told = checked(values, _EVENT)
+    if told["kind"] not in KINDS:
+        raise BadRecord(f"`kind` is {told['kind']!r}, not one of {' '.join(KINDS)}")
+    return Event(**told)
 
 
-def _json_object(line: str) -> dict[str, Any]:
+def json_object(line: str) -> dict[str, Any]:
+    """The object in a line. Raises BadRecord."""
     try:
         values = json.loads(line)
     except ValueError as error:
@@ -224,12 +225,13 @@ _COLUMNS: dict[str, _Column] = {
     "bool": _Column("true or false", lambda v: isinstance(v, bool)),
     "tuple[int, ...]": _Column("a list of whole numbers", lambda v: isinstance(v, list) and all(map(_is_size, v)), tuple),
     "tuple[Group, ...]": _Column("a list of groups", lambda v: isinstance(v, list), tuple),
+    "tuple[GroupProgress, ...]": _Column("a list of groups", lambda v: isinstance(v, list), tuple),
     "dict[str, int]": _Column("an object of whole numbers", _is_dict_of(_is_int)),
     "dict[str, str]": _Column("an object of texts", _is_dict_of(_is_str)),
 }
 
 
-def _columns_of(record: type) -> dict[str, _Column]:
+def columns_of(record: type) -> dict[str, _Column]:
     """The check of each key, from the dataclass' annotations, so that schema and checks cannot drift."""
     columns = {}
     for each in fields(record):
@@ -239,12 +241,12 @@ def _columns_of(record: type) -> dict[str, _Column]:
     return columns
 
 
-_GROUP, _HEADER, _EVENT, _COMPLETION = map(_columns_of, (Group, Header, Event, Completion))
+_GROUP, _HEADER, _EVENT, _COMPLETION = map(columns_of, (Group, Header, Event, Completion))
 
 
-def _checked(values: Mapping[str, Any], columns: Mapping[str, _Column]) -> dict[str, Any]:
+def checked(values: Mapping[str, Any], columns: Mapping[str, _Column]) -> dict[str, Any]:
     """The known keys of ``values``, converted. Raises BadRecord at the first that is missing or of a wrong type."""
-    checked = {}
+    found = {}
     for key, column in columns.items():
         if key not in values:
             if column.required:
@@ -252,5 +254,5 @@ def _checked(values: Mapping[str, Any], columns: Mapping[str, _Column]) -> dict[
             continue
         if not column.accepts(values[key]):
             raise BadRecord(f"`{key}` is {values[key]!r}, not {column.expected}")
-        checked[key] = column.convert(values[key])
-    return checked
+        found[key] = column.convert(values[key])
+    return found

@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from meshwright.recording.events import MAX_RANKS, checked, columns_of, json_object
 
 SCHEMA = "meshwright.progress/1"
 
@@ -80,15 +80,15 @@ def read_progress(folder: Path) -> list[Progress]:
 def parse_progress(path: Path) -> Progress | None:
     """None where the file is gone, torn, or of another schema."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if values.pop("schema") != SCHEMA:
+        values = json_object(path.read_text(encoding="utf-8"))
+        if values.get("schema") != SCHEMA:
             return None
-        groups = tuple(_group(group) for group in values.pop("groups"))
-        return replace(Progress(**values), groups=groups)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        told = checked(values, _PROGRESS)
+        groups = tuple(GroupProgress(**checked(group, _GROUP)) for group in told.get("groups", ()))
+    except (OSError, ValueError, TypeError):  # BadRecord is a ValueError; a group that is no object a TypeError
         return None
+    progress = Progress(**(told | {"groups": groups}))
+    return progress if 0 <= progress.rank < progress.world_size <= MAX_RANKS and progress.interval_s > 0 else None
 
 
-def _group(values: dict[str, Any]) -> GroupProgress:
-    ranks: Iterable[int] = values["ranks"]
-    return GroupProgress(**(values | {"ranks": tuple(ranks)}))
+_PROGRESS, _GROUP = columns_of(Progress), columns_of(GroupProgress)

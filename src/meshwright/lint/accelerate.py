@@ -19,15 +19,15 @@ SHARDED = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 3, "2": 3, "NO_SHARD": 0, "
 
 
 def is_config(values: Mapping[str, Any]) -> bool:
-    return "fsdp_config" in values or "parallelism_config" in values or str(values.get("distributed_type", "")).upper() == "FSDP"
+    return "fsdp_config" in values or "parallelism_config" in values or _word(values.get("distributed_type", "")).upper() == "FSDP"
 
 
 def setup_of(values: Mapping[str, Any]) -> Setup:
     """The setup of a config's keys."""
     fsdp, parallel = (found if isinstance(found := values.get(key), dict) else {} for key in ("fsdp_config", "parallelism_config"))
     gpus, nodes = whole(values.get("num_processes")), whole(values.get("num_machines")) or 1
-    strategy = str(fsdp.get("fsdp_sharding_strategy", "FULL_SHARD"))
-    reshard = str(fsdp.get("fsdp_reshard_after_forward", strategy)).upper()
+    strategy = _word(fsdp.get("fsdp_sharding_strategy", "FULL_SHARD"))
+    reshard = _word(fsdp.get("fsdp_reshard_after_forward", strategy)).upper()
     keeps = reshard in ("FALSE", "SHARD_GRAD_OP", "2")
     tp = whole(parallel.get("parallelism_config_tp_size")) or 1
     degrees: dict[str, object] = {
@@ -41,3 +41,8 @@ def setup_of(values: Mapping[str, Any]) -> Setup:
     if gpus and per_node and "HYBRID" in strategy.upper() and nodes > 1:
         degrees |= {"dp_shard": per_node, "dp_replicate": nodes}
     return Setup(framework="FSDP (Accelerate)", degrees=degrees, gpus=gpus, gpus_per_node=per_node, words=WORDS)
+
+
+def _word(value: object) -> str:
+    """A scalar as text; "" for anything else."""
+    return str(value) if isinstance(value, str | bool) or (isinstance(value, int) and abs(value) < 1 << 53) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,9 @@ LEGAL = (
     "a launch script of Megatron-LM, torchtitan, vLLM or SGLang, a torchtitan job file, a DeepSpeed config, "
     "or an Accelerate config with fsdp_config"
 )
+
+LARGEST_CHARS = 1 << 20
+"""Launch scripts and configs are a few thousand characters long."""
 
 ASSUMED_CLUSTER = "h100-sxm"
 """Where nothing is said: nodes of eight GPUs, far faster inside than between, as almost all training clusters have."""
@@ -68,6 +72,8 @@ def lint(path: Path, cluster: str | None = None, gpus: int | None = None) -> Dia
 
 def _read(path: Path, gpus: int | None) -> Setup:
     text = read_text(path, LEGAL)
+    if len(text) > LARGEST_CHARS:
+        raise InputError([Mistake(str(path), "", None, LEGAL, "is it the right file?", "is larger than any launch script or config")])
     suffix = path.suffix.lower()
     setup: Setup | None
     if suffix in (".json", ".toml", ".yaml", ".yml"):
@@ -98,8 +104,10 @@ def _values(path: Path, suffix: str, text: str) -> Mapping[str, Any]:
     import yaml
 
     try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError("it has aliases, which no config of Accelerate has")  # they can unfold to any size
         values = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, AttributeError) as error:
         raise InputError([Mistake(str(path), "", None, LEGAL, problem=f"is not YAML ({str(error).splitlines()[0][:80]})")]) from None
     return values if isinstance(values, dict) else {}
 
@@ -137,7 +145,7 @@ def _tables(options: Options) -> dict[str, dict[str, object]]:
     for name, value in options.values.items():
         table, dot, key = name.partition(".")
         if dot and value is not None:
-            tables.setdefault(table, {})[key.replace("-", "_")] = int(value) if value.lstrip("-").isdigit() else value
+            tables.setdefault(table, {})[key.replace("-", "_")] = int(value) if re.fullmatch(r"-?[0-9]{1,9}", value) else value
     return tables
 
 

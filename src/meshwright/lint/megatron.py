@@ -5,7 +5,7 @@ Options as of Megatron-LM d98e8a64 (August 2026), megatron/training/arguments.py
 
 from __future__ import annotations
 
-from meshwright.lint.models import model_of_sizes
+from meshwright.lint.models import MOST_LAYERS, model_of_sizes
 from meshwright.lint.setup import Problem, Setup, gpus_of
 from meshwright.lint.shell import Options, Script
 from meshwright.spec.model import Model
@@ -75,7 +75,7 @@ def _stages(options: Options, pp: int) -> dict[str, object]:
     if per_chunk and layers and layers // pp > per_chunk:
         return {"schedule": "interleaved", "virtual_stages": max(layers // pp // per_chunk, 1)}
     first, last = options.number("decoder-first-pipeline-num-layers"), options.number("decoder-last-pipeline-num-layers")
-    if layers and (first or last) and pp > 2:
+    if layers and layers <= MOST_LAYERS and (first or last) and pp > 2:
         rest = layers - (first or 0) - (last or 0)
         middle = pp - bool(first) - bool(last)
         if rest > 0 and rest % middle == 0:
@@ -85,7 +85,7 @@ def _stages(options: Options, pp: int) -> dict[str, object]:
 
 def _model(options: Options) -> Model | None:
     layers, hidden, heads = (options.number(name) for name in ("num-layers", "hidden-size", "num-attention-heads"))
-    if not (layers and hidden and heads):
+    if not (layers and hidden and heads) or layers > MOST_LAYERS:
         return None
     groups = options.number("num-query-groups") if options.has("group-query-attention") else None
     ffn = options.number("ffn-hidden-size")

@@ -13,6 +13,10 @@ from meshwright.spec.model import Attention, LayerKind, Model, Moe
 __all__ = ["model_of_sizes", "named_model", "stand_in"]
 
 
+MOST_LAYERS = 100_000
+"""A hundred times the deepest models; beyond it a number is a slip, and a model of it would fill the memory."""
+
+
 def named_model(name: str, beside: Path | None = None) -> Model | None:
     """``meta-llama/Llama-3.1-70B-Instruct`` -> llama-3.1-70b of the catalog; a folder with a config.json; None if neither."""
     for folder in (Path(name), *((beside / name,) if beside else ())):
@@ -52,5 +56,5 @@ def model_of_sizes(
 
 def stand_in(chunks: int, stages_sum: int | None, experts: int) -> Model:
     """A model that every layout can cut: for rules that do not look at one."""
-    layers = stages_sum or chunks * 4
+    layers = min(stages_sum or chunks * 4, MOST_LAYERS)
     return model_of_sizes(layers, 1 << 20, 1 << 13, 1 << 13, 1 << 21, 1 << 20, 1 << 24, experts << 10 if experts else None, 1, 1 << 21)

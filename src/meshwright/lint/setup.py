@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -75,11 +76,11 @@ def gpus_of(script: Script, launched: Options) -> tuple[int | None, int | None]:
 def _of_gres(text: str | None) -> int | None:
     """``gpu:h100:8`` -> 8."""
     last = (text or "").rpartition(":")[2]
-    return int(last) if last.isdigit() else None
+    return int(last) if re.fullmatch(r"[0-9]{1,9}", last) else None
 
 
 def whole(value: object) -> int | None:
     """A config's value if it is a whole number above 0; a text of digits counts, "auto" does not."""
-    if isinstance(value, str) and value.isdigit() and len(value) < 10:
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 53 else None

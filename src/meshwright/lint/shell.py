@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -18,8 +19,11 @@ MAX_LINES_OF_ONE = 2000
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 ARRAY = re.compile(r"\s*(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=\(")
-HERE_DOCUMENT = re.compile(r"(<<-?\s*(['\"]?)(\w+)\2[^\n]*)\n.*?\n[ \t]*\3(?=\n|$)", re.DOTALL)
-REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*)|\(\(([^()]*)\)\))")
+HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
+MOST_FILLED = 50_000
+"""Characters that the variables of one word may bring: a variable that holds itself twice would double with every line."""
+
+REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=]([^}]{0,2000}))?\}|([A-Za-z_]\w*)|\(\(([^()]{0,2000})\)\))")
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     """Lines whose quotes and arrays are closed; what is given to a command as its input is left out."""
     held: list[str] = []
     quote, depth = "", 0
-    for line in HERE_DOCUMENT.sub(r"\1", text).split("\n"):
+    for line in _without_here_documents(text.split("\n")):
         held.append(line)
         quote, depth = _scanned(line, quote, depth)
         if (quote or (depth > 0 and ARRAY.match(held[0]))) and len(held) < MAX_LINES_OF_ONE:
@@ -150,6 +154,20 @@ def _logical_lines(text: str) -> Iterator[str]:
         held, quote, depth = [], "", 0
     if held:
         yield "\n".join(held)
+
+
+def _without_here_documents(lines: list[str]) -> Iterator[str]:
+    """Each is left out up to the line that ends it; one without an end is none."""
+    places: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        places.setdefault(line.strip(" \t"), []).append(number)
+    number = 0
+    while number < len(lines):
+        yield lines[number]
+        start = HERE_DOCUMENT.search(lines[number])
+        ends = places.get(start[2], []) if start is not None else []
+        after = bisect_right(ends, number)
+        number = (ends[after] if after < len(ends) else number) + 1
 
 
 def _scanned(line: str, quote: str, depth: int) -> tuple[str, int]:
@@ -185,6 +203,14 @@ def _pieces(word: str, variables: dict[str, str]) -> list[str]:
 
 
 def _fill(word: str, variables: dict[str, str]) -> str:
+    left = MOST_FILLED
+
+    def bounded(match: re.Match[str]) -> str:
+        nonlocal left
+        found = value(match)
+        left -= len(found)
+        return found if left >= 0 else match[0]
+
     def value(match: re.Match[str]) -> str:
         braced, default, plain, sum_of = match.groups()
         if sum_of is not None:
@@ -193,7 +219,7 @@ def _fill(word: str, variables: dict[str, str]) -> str:
         return variables.get(braced or plain, match[0] if default is None else default)
 
     for _ in range(8):  # a value may hold variables itself
-        filled = REFERENCE.sub(value, word)
+        filled = REFERENCE.sub(bounded, word)
         if filled == word:
             break
         word = filled

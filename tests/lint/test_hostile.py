@@ -50,3 +50,5 @@ def test_aliases_and_long_files_are_refused(tmp_path: Path) -> None:
         lint(script(tmp_path, bomb + FSDP, "fsdp.yaml"))
     with pytest.raises(InputError, match="larger than any"):
         lint(script(tmp_path, COMMAND + "#" * LARGEST_CHARS))
+    with pytest.raises(InputError, match="nested too deeply"):
+        lint(script(tmp_path, "a: " + "[" * 100_000, "fsdp.yaml"))

@@ -16,7 +16,7 @@ from meshwright.lint.setup import Setup, gpus_of
 from meshwright.lint.shell import Options, options_of, read_script
 from meshwright.search.runs_on import FRAMEWORKS, obstacles
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.files import parse_json, parse_toml, read_text
+from meshwright.spec.files import LARGEST_DEPTH, parse_json, parse_toml, read_text
 from meshwright.spec.layout import Layout
 from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.rules import CAUTIONS, RULES, Case
@@ -104,8 +104,14 @@ def _values(path: Path, suffix: str, text: str) -> Mapping[str, Any]:
     import yaml
 
     try:
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ValueError("it has aliases, which no config of Accelerate has")  # they can unfold to any size
+        depth = 0
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.AliasToken):  # they can unfold to any size
+                raise ValueError("it has aliases, which no config of Accelerate has")
+            opens, closes = token.id.endswith("start>") or token.id in "[{", token.id == "<block end>" or token.id in "]}"
+            depth += opens - closes
+            if depth > LARGEST_DEPTH:
+                raise ValueError("it is nested too deeply")
         values = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError, AttributeError) as error:
         raise InputError([Mistake(str(path), "", None, LEGAL, problem=f"is not YAML ({str(error).splitlines()[0][:80]})")]) from None

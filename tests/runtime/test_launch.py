@@ -197,7 +197,8 @@ def run_program(command: list[str], folder: Path) -> subprocess.CompletedProcess
 
 
 HANGING = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts these tests in the background has it ignored
 from meshwright.runtime.launch import run_ranks
 
 def wait(folder):

@@ -144,17 +144,16 @@ def fsdp_step() -> list[Event]:
 
 def test_fsdp2s_own_traffic_is_recorded_in_both_directions() -> None:
     for events in run_ranks(fsdp_step, 2):
-        # one unit is 8 x 8 float64; the root's head has 5 rows, padded to 6 on two ranks. The root keeps what it gathered; it is
-        # named by the module that all its parameters are in.
+        # one unit is 8 x 8 float64; the root's head has 5 rows, padded to 6 on two ranks. The root keeps what it gathered.
         assert [(event.phase, event.op, event.module, event.payload_bytes) for event in events] == [
-            ("forward", "all_gather", "head", 6 * 8 * 8),
+            ("forward", "all_gather", "root", 6 * 8 * 8),
             ("forward", "all_gather", "layers.0", 512),
             ("forward", "all_gather", "layers.1", 512),
             ("backward_input", "all_gather", "layers.1", 512),
             ("backward_input", "all_gather", "layers.0", 512),
             ("reduce", "reduce_scatter", "layers.1", 512),
             ("reduce", "reduce_scatter", "layers.0", 512),
-            ("reduce", "reduce_scatter", "head", 6 * 8 * 8),
+            ("reduce", "reduce_scatter", "root", 6 * 8 * 8),
         ]
 
 

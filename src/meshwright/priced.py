@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 from meshwright.arithmetic import Num, is_array, larger, where
@@ -43,21 +44,25 @@ def taken(value: Any, index: Any) -> Any:
     return value[index] if is_array(value) else value
 
 
-@dataclass(slots=True)
+@dataclass
 class Cost(Numbers):
-    """Seconds of one pass: compute, and what is exposed of each axis."""
+    """Seconds of one pass: compute, and what is exposed of each axis. Not changed once it is made, so that its sum is kept."""
 
     compute_s: Num = 0.0
     tp_s: Num = 0.0
     cp_s: Num = 0.0
     ep_s: Num = 0.0
 
-    @property
+    @cached_property
     def total_s(self) -> Num:
         return self.compute_s + self.tp_s + self.cp_s + self.ep_s
 
     def plus(self, other: Cost, times: int = 1) -> Cost:
         """This and ``times`` the other."""
+        if times == 1:
+            return Cost(
+                self.compute_s + other.compute_s, self.tp_s + other.tp_s, self.cp_s + other.cp_s, self.ep_s + other.ep_s
+            )  # fmt: skip
         return Cost(
             self.compute_s + times * other.compute_s, self.tp_s + times * other.tp_s,
             self.cp_s + times * other.cp_s, self.ep_s + times * other.ep_s,
@@ -93,7 +98,7 @@ class SublayerNumbers(Numbers):
     largest_bytes: Num
 
 
-@dataclass(slots=True)
+@dataclass
 class BlockNumbers(Numbers):
     """One block for one micro-batch: seconds by pass, bytes kept, bytes at work while its backward runs; seconds
     that the host needs to launch it."""
@@ -111,7 +116,7 @@ class BlockNumbers(Numbers):
     def forward_s(self) -> Num:
         return self.forward.total_s
 
-    @property
+    @cached_property
     def backward_s(self) -> Num:
         return self.recompute.total_s + self.backward_input.total_s + self.backward_weight.total_s
 

@@ -105,7 +105,7 @@ def evaluate(question: Question, pp: int, cp_kind: str, sp: bool) -> Found:
     return found
 
 
-TIMED_AT_ONCE = 60_000
+TIMED_AT_ONCE = 100_000
 """Chunk times in one go (chunks x layouts): a few arrays of this length stay in the second-level cache."""
 
 

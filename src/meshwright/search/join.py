@@ -7,10 +7,12 @@ columns of many short ones.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from meshwright.ledger.build import Ledger
 from meshwright.ledger.stages import LayerBlock, pipeline
@@ -46,36 +48,71 @@ def _join_blocks(joined: Priced, parts: list[Part]) -> None:
     model, layout = joined.ledger.model, joined.ledger.layout
     blocks = joined.blocks
     for kind in model.kinds:
-        each = [(priced.layer(LayerBlock(kind, priced.ledger.layout.recompute)), index) for priced, index in parts]
-        blocks[LayerBlock(kind, "none")] = joined_numbers(each)
-    blocks["embedding"] = joined_numbers([(priced.embedding, index) for priced, index in parts])
-    blocks["head"] = joined_numbers([(priced.head, index) for priced, index in parts])
-    blocks["scalars"] = joined_numbers([(priced.scalars_s, index) for priced, index in parts])
+        each = [LayerBlock(kind, priced.ledger.layout.recompute) for priced, _ in parts]
+        blocks[LayerBlock(kind, "none")] = _joined(
+            [_table(priced, priced.blocks, block, priced.layer(block)) for (priced, _), block in zip(parts, each, strict=True)], parts
+        )
+    for name in ("embedding", "head", "mtp") if model.mtp_layers else ("embedding", "head"):
+        blocks[name] = _joined([_table(priced, priced.blocks, name, getattr(priced, name)) for priced, _ in parts], parts)
+    blocks["scalars"] = _joined_numbers([(priced.scalars_s, index) for priced, index in parts])
     if layout.pp > 1:
-        blocks["boundary"] = joined_numbers([(priced.boundary_s, index) for priced, index in parts])
-    if model.mtp_layers:
-        blocks["mtp"] = joined_numbers([(priced.mtp, index) for priced, index in parts])
+        blocks["boundary"] = _joined_numbers([(priced.boundary_s, index) for priced, index in parts])
 
 
 def _join_units(joined: Priced, parts: list[Part]) -> None:
     ledger, units = joined.ledger, joined.units
     for kind in ledger.model.kinds:
-        units[kind] = joined_numbers([(priced.layer_unit(kind), index) for priced, index in parts])
+        units[kind] = _joined([_table(priced, priced.units, kind, priced.layer_unit(kind)) for priced, _ in parts], parts)
     for index, _ in ledger.pipeline.representatives:
         stage = ledger.stage(index)
         ends = stage.first, stage.last
         if any(ends) and ends not in units:
-            units[ends] = joined_numbers([(priced.root(*ends), picked) for priced, picked in parts])
+            units[ends] = _joined([_table(priced, priced.units, ends, priced.root(*ends)) for priced, _ in parts], parts)
     if ledger.model.mtp_layers:
-        units["mtp"] = joined_numbers([(priced.mtp_unit, index) for priced, index in parts])
+        units["mtp"] = _joined([_table(priced, priced.units, "mtp", priced.mtp_unit) for priced, _ in parts], parts)
 
 
-def joined_numbers(each: list[tuple[Any, Any]]) -> Any:
-    """Numbers of several columns, each at its index, one after the other; a number that never differs stays one number."""
-    first = each[0][0]
-    if isinstance(first, Numbers):
-        names = [field.name for field in fields(first)]  # type: ignore[arg-type]
-        return type(first)(*(joined_numbers([(getattr(numbers, name), index) for numbers, index in each]) for name in names))
-    if not any(isinstance(value, np.ndarray) for value, _ in each) and all(value == first for value, _ in each):
-        return first
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All numbers of one block or unit as the rows of one array, [numbers, layouts], so that layouts are picked in one go."""
+
+    like: Numbers
+    rows: npt.NDArray[np.float64]
+
+
+def _table(priced: Priced, cache: dict[object, Any], key: object, numbers: Numbers) -> Table:
+    """Made once for the blocks and units that columns share."""
+    name = ("table", key)
+    if name not in cache:
+        leaves = list(_leaves(numbers))
+        rows = np.empty((len(leaves), len(priced.ledger.layout)))
+        for row, leaf in zip(rows, leaves, strict=True):
+            row[:] = leaf
+        cache[name] = Table(numbers, rows)
+    found: Table = cache[name]
+    return found
+
+
+def _leaves(numbers: Numbers) -> Iterator[Any]:
+    for field in fields(numbers):  # type: ignore[arg-type]
+        value = getattr(numbers, field.name)
+        if isinstance(value, Numbers):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _joined(tables: list[Table], parts: list[Part]) -> Numbers:
+    """The numbers of several columns, each at its index, one after the other."""
+    rows = np.concatenate([table.rows.take(index, axis=1) for table, (_, index) in zip(tables, parts, strict=True)], axis=1)
+    return _rebuilt(tables[0].like, iter(rows))
+
+
+def _rebuilt(like: Numbers, rows: Iterator[Any]) -> Numbers:
+    """Of the same classes as ``like``, with the next rows for its numbers."""
+    values = (getattr(like, field.name) for field in fields(like))  # type: ignore[arg-type]
+    return type(like)(*(_rebuilt(value, rows) if isinstance(value, Numbers) else next(rows) for value in values))
+
+
+def _joined_numbers(each: list[tuple[Any, Any]]) -> Any:
     return np.concatenate([value[index] if isinstance(value, np.ndarray) else np.full(len(index), value) for value, index in each])

@@ -6,11 +6,13 @@ fork and this process runs a single thread; otherwise the search runs here.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing import get_context
 
 from meshwright.search.evaluate import Found, Question, evaluate
@@ -30,12 +32,25 @@ def evaluate_all(question: Question, progress: Callable[[int, int, Found], None]
     sizes = {structure: len(question.space.column(*structure)) for structure in question.space.structures()}
     tasks = sorted((structure for structure, size in sizes.items() if size), key=lambda structure: -sizes[structure])
     total = Found()
-    for done, found in enumerate(_results(question, tasks, sum(sizes.values())), start=1):
-        total.merge(found)
-        if progress is not None:
-            progress(done, len(tasks), total)
+    with _no_cycles():
+        for done, found in enumerate(_results(question, tasks, sum(sizes.values())), start=1):
+            total.merge(found)
+            if progress is not None:
+                progress(done, len(tasks), total)
     total.segments.sort(key=_order)
     return total
+
+
+@contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Without the collector of cycles, of which pricing makes none: it would walk over all that is priced again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _order(segment: object) -> tuple[object, ...]:

@@ -9,48 +9,25 @@ that of CPU times tells less of other work.
     python benchmarks/bench_against_torch.py [ROUNDS [STEPS]]
 """
 
-import os
-import platform
 import sys
-from dataclasses import replace
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from fastest_step import WARM_UP, dense_model, machine, measured
 
-from meshwright.runtime.launch import run_ranks
 from meshwright.runtime.proof_job import ProofJob
 from meshwright.spec.layout import parse_layout
-from meshwright.spec.model import Attention, LayerKind
 from meshwright.spec.workload import Training
-from proof_models import LLAMA
 from side_by_side import run_ours, run_torch
 
-MODEL = replace(
-    LLAMA, vocab_size=1024, hidden_size=128, ffn_size=352, layers=(LayerKind(),) * 4,
-    attention=Attention(num_heads=8, num_kv_heads=8, head_dim=16),
-)  # fmt: skip
+MODEL = dense_model(num_layers=4)
 SEQ, BATCH = 64, 8
-WARM_UP = 2
 LAYOUTS = (
     "tp=2 dp=1x1 mb=8", "tp=2 sp dp=1x1 mb=8", "dp=1x2 zero=3 mb=4", "tp=4 dp=1x1 mb=8", "tp=2 dp=1x2 zero=3 mb=4",
     "tp=2 sp dp=1x2 zero=3 mb=4", "dp=1x8 zero=3 mb=1", "tp=2 dp=1x4 zero=3 mb=2", "tp=4 sp dp=1x2 zero=3 mb=4",
 )  # fmt: skip
 
 
-def measured(program, job: ProofJob) -> tuple[float, float]:
-    """Seconds of the fastest step after the warm-up, by the clock (all ranks wait for each other, so one's is enough) and of all cores."""
-    sides = run_ranks(program, job.layout.world_size, (job, 1, False), timeout_s=300)
-    return min(sides[0].step_s[WARM_UP:]), min(map(sum, zip(*(side.cpu_s[WARM_UP:] for side in sides), strict=True)))
-
-
 def main(rounds: int, steps: int) -> None:
-    import torch
-
-    print(
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, torch {torch.__version__},"
-        f" fastest of {rounds} x {steps} steps"
-    )
+    print(f"{machine()}, fastest of {rounds} x {steps} steps")
     for text in LAYOUTS:
         layout = parse_layout(text)
         job = ProofJob(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
-from meshwright.arithmetic import Num, is_array, larger, where
+from meshwright.arithmetic import Num, larger, where
 from meshwright.collectives.fabric import Fabric
 from meshwright.compute import Kernels, efficiency
 from meshwright.ledger import step
@@ -30,18 +30,7 @@ PART_OF_AXIS = {"tp": "tp", "kv": "tp", "cp": "cp", "ring": "cp", "ulysses": "cp
 
 
 class Numbers:
-    """Base of the dataclasses below: can pick some layouts out of a column of them."""
-
-    def take(self, index: Any) -> Self:
-        """The same numbers for the layouts at ``index`` only."""
-        return type(self)(*(taken(getattr(self, field.name), index) for field in fields(self)))  # type: ignore[arg-type]
-
-
-def taken(value: Any, index: Any) -> Any:
-    """``value[index]`` for arrays and for what holds arrays; plain numbers are the same for every layout."""
-    if isinstance(value, Numbers):
-        return value.take(index)
-    return value[index] if is_array(value) else value
+    """Base of the dataclasses below whose numbers a search joins over many columns (search/join.py)."""
 
 
 @dataclass
@@ -70,7 +59,7 @@ class Cost(Numbers):
 
 
 @dataclass(slots=True)
-class Sums(Numbers):
+class Sums:
     """Seconds of a pass's rows, before what hides behind what: compute (attention cores apart, too), rings, other collectives by axis."""
 
     compute_s: Num = 0.0
@@ -88,7 +77,7 @@ class Sums(Numbers):
 
 
 @dataclass(slots=True)
-class SublayerNumbers(Numbers):
+class SublayerNumbers:
     """One sublayer for one micro-batch: its passes, and the largest pair of an operation's input and output in its backward."""
 
     forward: Sums
@@ -154,78 +143,73 @@ class Priced:
     """A ledger on a cluster, priced as it is asked for.
 
     ``blocks`` and ``units`` are caches that ledgers may share where nothing that they depend on differs: blocks the
-    degrees, sp, vocab, cp kind and precision; units also the ZeRO stage. ``source`` is a wider column out of which the
-    numbers are picked instead of priced again.
+    degrees, sp, vocab, cp kind and precision; units also the ZeRO stage.
     """
 
     def __init__(
         self, ledger: Ledger, cluster: Cluster, fabric: Fabric | None = None, blocks: dict[object, Any] | None = None,
-        units: dict[object, Any] | None = None, source: tuple[Priced, Any] | None = None,
+        units: dict[object, Any] | None = None,
     ) -> None:  # fmt: skip
         self.ledger, self.cluster = ledger, cluster
         self._kernels = Kernels(cluster.device, ledger.stack, ledger.precision.compute)
         self.fabric = fabric or Fabric(ledger.layout, cluster, ledger.model.attention.num_kv_heads)
         self.blocks: dict[object, Any] = {} if blocks is None else blocks
         self.units: dict[object, Any] = {} if units is None else units
-        self._source = source
         self.chunk_times: list[Any] | None = None  # chunk_time.py's, once they are known
         self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
         self._efficiency = efficiency(ledger.stack)
         self._slowdowns: dict[str, Num] = {}
 
-    def _cached(self, cache: dict[object, Any], key: object, of: Callable[[Priced], Any], make: Callable[[], Any]) -> Any:
-        if key not in cache:
-            if self._source is None:
-                cache[key] = make()
-            else:
-                wider, index = self._source
-                cache[key] = taken(of(wider), index)
-        return cache[key]
-
-    def _block(self, key: object, of: Callable[[Priced], BlockNumbers], make: Callable[[], Block]) -> BlockNumbers:
+    def _block(self, key: object, make: Callable[[], Block]) -> BlockNumbers:
         found: BlockNumbers | None = self.blocks.get(key)
-        return found or self._cached(self.blocks, key, of, lambda: self.price_block(make()))
+        if found is None:
+            found = self.blocks[key] = self.price_block(make())
+        return found
 
-    def _unit(self, key: object, of: Callable[[Priced], UnitNumbers], make: Callable[[], Unit]) -> UnitNumbers:
+    def _unit(self, key: object, make: Callable[[], Unit]) -> UnitNumbers:
         found: UnitNumbers | None = self.units.get(key)
-        return found or self._cached(self.units, key, of, lambda: self.price_unit(make()))
+        if found is None:
+            found = self.units[key] = self.price_unit(make())
+        return found
 
     def layer(self, block: LayerBlock) -> BlockNumbers:
-        return self._block(block, lambda wider: wider.layer(block), lambda: self.ledger.layer(block))
+        return self._block(block, lambda: self.ledger.layer(block))
 
     @property
     def boundary_s(self) -> Num:
         """One message over a boundary of the pipeline."""
-        return self._cached(
-            self.blocks, "boundary", lambda wider: wider.boundary_s, lambda: self._sum(step.boundary(self.ledger.sizes, "forward", 0, 1))
-        )
+        if "boundary" not in self.blocks:
+            self.blocks["boundary"] = self._sum(step.boundary(self.ledger.sizes, "forward", 0, 1))
+        return self.blocks["boundary"]
 
     @property
     def scalars_s(self) -> Num:
         """Token count and gradient norm."""
-        return self._cached(self.blocks, "scalars", lambda wider: wider.scalars_s, lambda: self._sum(scalar_rows(self.ledger)))
+        if "scalars" not in self.blocks:
+            self.blocks["scalars"] = self._sum(scalar_rows(self.ledger))
+        return self.blocks["scalars"]
 
     @property
     def embedding(self) -> BlockNumbers:
-        return self._block("embedding", lambda wider: wider.embedding, lambda: self.ledger.embedding)
+        return self._block("embedding", lambda: self.ledger.embedding)
 
     @property
     def head(self) -> BlockNumbers:
-        return self._block("head", lambda wider: wider.head, lambda: self.ledger.head)
+        return self._block("head", lambda: self.ledger.head)
 
     @property
     def mtp(self) -> BlockNumbers:
-        return self._block("mtp", lambda wider: wider.mtp, lambda: self.ledger.mtp)
+        return self._block("mtp", lambda: self.ledger.mtp)
 
     def layer_unit(self, kind: LayerKind) -> UnitNumbers:
-        return self._unit(kind, lambda wider: wider.layer_unit(kind), lambda: self.ledger.layer_unit(kind))
+        return self._unit(kind, lambda: self.ledger.layer_unit(kind))
 
     def root(self, first: bool, last: bool) -> UnitNumbers:
-        return self._unit((first, last), lambda wider: wider.root(first, last), lambda: self.ledger.root(first, last))
+        return self._unit((first, last), lambda: self.ledger.root(first, last))
 
     @property
     def mtp_unit(self) -> UnitNumbers:
-        return self._unit("mtp", lambda wider: wider.mtp_unit, lambda: self.ledger.mtp_unit)
+        return self._unit("mtp", lambda: self.ledger.mtp_unit)
 
     def row_s(self, row: Row) -> Num:
         """Seconds of one call of a row, exposed or not."""

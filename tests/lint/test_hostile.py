@@ -36,12 +36,16 @@ def test_here_documents_without_an_end_are_commands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["--num-layers 999999999", "--gres=gpu:\u00b2", "--pipeline-model-parallel-size 999999999"])
 def test_numbers_that_no_job_has(tmp_path: Path, said: str) -> None:
-    lint(script(tmp_path, COMMAND.replace("--num-layers 32", said if "layers" in said else f"--num-layers 32 {said}")))
+    text = COMMAND.replace("--num-layers 32", said if "layers" in said else f"--num-layers 32 {said}")
+    codes = {found.code for found in lint(script(tmp_path, text)).findings}
+    assert codes & {"tp-heads", "value"}  # tp=3 of 32 heads, or the number itself
 
 
 def test_digits_of_other_alphabets_are_no_numbers(tmp_path: Path) -> None:
-    lint(script(tmp_path, '{"zero_optimization": {"stage": "\u00b2"}, "train_batch_size": 8}', "ds.json"))
-    lint(script(tmp_path, "#SBATCH --gres=gpu:\u00b2\n" + COMMAND.replace("--nproc-per-node 8 ", "")))
+    config = lint(script(tmp_path, '{"zero_optimization": {"stage": "\u00b2"}, "train_batch_size": 8}', "ds.json"))
+    assert not any("\u00b2" in found.title for found in config.findings)
+    command = lint(script(tmp_path, "#SBATCH --gres=gpu:\u00b2\n" + COMMAND.replace("--nproc-per-node 8 ", "")))
+    assert any("tp" in found.code for found in command.findings)
 
 
 def test_aliases_and_long_files_are_refused(tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ def test_what_would_have_to_be_run_counts_as_not_said(tmp_path: Path) -> None:
     "text", ["", 'echo "never closed\n--a 1', "A=(\n--b 1\n", "A=$((1/0))\nrun $A", "${", "X=${X}\nrun $X", "\x00\x01"]
 )
 def test_odd_scripts_do_no_harm(text: str) -> None:
-    read_script(text)
+    """What can be told of them is: a word is a text, and nothing is made up that is not written there."""
+    for word in (word for command in read_script(text).commands for word in command):
+        assert not word.startswith("--") or word in text
 
 
 def test_input_of_a_command_is_no_part_of_the_script() -> None:
@@ -87,4 +89,6 @@ def test_a_long_script_with_an_open_quote_is_read_in_one_pass() -> None:
 
 @given(st.text(alphabet="ab=()$'\"{}\\ \n#-;&|<E1*/%@[]:+`", max_size=60))
 def test_any_text_is_read(text: str) -> None:
-    read_script(text)
+    script = read_script(text)
+    assert all(isinstance(word, str | None) for command in script.commands for word in command)
+    assert read_script(text).commands == script.commands

@@ -139,4 +139,6 @@ def test_text_has_a_row_per_rank_and_the_collectives() -> None:
 def test_every_rules_case_can_be_reported() -> None:
     for rule in rulebook():
         if rule.kind == "slow":
-            report(dict(rule.fires[0]))
+            _, page, _, diagnosis = report(dict(rule.fires[0]))
+            assert rule.code in {found.code for found in diagnosis.findings}
+            assert all(found.title in "".join(page.texts) for found in diagnosis.findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshwright.spec.rules.candidates import divisors
 from meshwright.spec.rules.rule import LayoutWarning
 
 WORTH_SAYING = 4
@@ -11,7 +12,7 @@ WORTH_SAYING = 4
 def awkward_batch(batch: int, gpus: int) -> LayoutWarning | None:
     """What to say of a batch that splits over few data-parallel ranks only, e.g. 36 sequences on 64 GPUs over 4."""
     widest = _widest(batch, gpus)
-    possible = max(d for d in _divisors(gpus) if d <= batch)
+    possible = max(d for d in divisors(gpus) if d <= batch)
     if widest * WORTH_SAYING > possible:
         return None
     near = max(1, round(batch / possible)) * possible
@@ -25,9 +26,4 @@ def awkward_batch(batch: int, gpus: int) -> LayoutWarning | None:
 
 def _widest(batch: int, gpus: int) -> int:
     """The most data-parallel ranks."""
-    return max(d for d in _divisors(gpus) if batch % d == 0)
-
-
-def _divisors(number: int) -> list[int]:
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
+    return max(d for d in divisors(gpus) if batch % d == 0)

@@ -90,9 +90,10 @@ def _pieces(numbers: Priced, passes: Iterable[list[Row]]) -> list[Piece]:
     found: list[Piece] = []
     now = 0.0
     for rows in passes:
-        exchanged = [row for row in rows if row.hidden_by and numbers.ledger.stack.hides_context_parallel]
+        hides = numbers.ledger.stack.hides_context_parallel
+        exchanged = [row for row in rows if row.hidden_by and hides]
         for row in rows:
-            if row in exchanged:
+            if row.hidden_by and hides:
                 continue
             seconds = float(row.times * numbers.row_s(row))
             if row.kind == "attention" and exchanged:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.dist
 
 RANKS, LOCAL = 4, 2
 PAYLOAD = 12 << 20
-"""Of every rank; the counters also see barriers and what TCP sends twice (host_program.py takes the smallest of some counts)."""
+"""Of every rank; the count also sees the barriers around each collective, less than 1e-3 of it."""
 CHOSEN = [
     ("all_reduce", "torch"),
     ("all_reduce", "ring"),
@@ -33,7 +33,7 @@ def build(op: str, name: str):
 
 @pytest.fixture(scope="module")
 def sent(hosts, tmp_path_factory) -> dict[tuple[str, str], list[int]]:
-    """Bytes that each host sent to the other in each collective, by its interface."""
+    """Bytes that each host sent to the other in each collective, by its connections."""
     folder: Path = tmp_path_factory.mktemp("two_hosts")
     lists = {(op, name): build(op, name) for op, name in CHOSEN}
     job = {
@@ -50,7 +50,7 @@ def sent(hosts, tmp_path_factory) -> dict[tuple[str, str], list[int]]:
         environment = dict(
             os.environ, GLOO_SOCKET_IFNAME=interface, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, sys.path))
         )
-        command = ["ip", "netns", "exec", namespace, sys.executable, str(program), str(folder), str(host), interface]
+        command = ["ip", "netns", "exec", namespace, sys.executable, str(program), str(folder), str(host)]
         running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
     try:
         errors = [process.communicate(timeout=90)[1] for process in running]
@@ -58,8 +58,8 @@ def sent(hosts, tmp_path_factory) -> dict[tuple[str, str], list[int]]:
         for process in running:
             process.kill()
     assert [process.returncode for process in running] == [0, 0], errors
-    counts = [json.loads((folder / f"host_{host}_0.json").read_text()) for host in (0, 1)]
-    return {key: [counts[0][i], counts[1][i]] for i, key in enumerate(CHOSEN)}
+    counts = [[json.loads((folder / f"host_{host}_{local}.json").read_text()) for local in range(LOCAL)] for host in (0, 1)]
+    return {key: [sum(of_rank[i] for of_rank in of_host) for of_host in counts] for i, key in enumerate(CHOSEN)}
 
 
 def across(op: str, name: str) -> float:
@@ -72,9 +72,9 @@ def across(op: str, name: str) -> float:
 
 
 @pytest.mark.parametrize(("op", "name"), CHOSEN)
-def test_bytes_between_hosts_by_the_interface_equal_the_formula(sent, op, name):
+def test_bytes_between_hosts_by_the_kernel_equal_the_formula(sent, op, name):
     for host in (0, 1):
-        assert sent[op, name][host] == pytest.approx(across(op, name), rel=0.02)
+        assert sent[op, name][host] == pytest.approx(across(op, name), rel=1e-3)
     if name != "torch":
         steps = build(op, name)
         assert list(steps.sent_across(LOCAL) * steps.chunk_bytes(PAYLOAD)) == [across(op, name)] * 2
@@ -82,4 +82,4 @@ def test_bytes_between_hosts_by_the_interface_equal_the_formula(sent, op, name):
 
 def test_hierarchical_all_reduce_sends_two_thirds_of_a_flat_ring_between_two_hosts_of_two(sent):
     flat, two_levels = (sum(sent["all_reduce", name]) for name in ("ring", "hierarchical"))
-    assert two_levels / flat == pytest.approx(2 / 3, rel=0.02)
+    assert two_levels / flat == pytest.approx(2 / 3, rel=1e-3)

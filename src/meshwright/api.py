@@ -234,22 +234,18 @@ def hash_of(job: Job) -> str:
 
 def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:
     """Everything that is known of each of the job's layouts."""
-    from meshwright.estimate import estimate as price
-    from meshwright.explain.by_axis import explain_by_axis
+    from meshwright.estimate import estimate_of
     from meshwright.explain.compare import Candidate
-    from meshwright.explain.memory_report import report_memory
     from meshwright.model_flops import CONVENTIONS
 
     if mfu_convention not in CONVENTIONS:
         raise InputError([Mistake("estimate()", "mfu_convention", mfu_convention, ", ".join(CONVENTIONS))])
-    assert job.cluster is not None and job.workload is not None
     found: list[Candidate] = []
-    for index, layout in enumerate(job.layouts):
+    for index in range(len(job.layouts)):
         numbers, warnings = numbers_of(job, index), warnings_of(job, index)
-        one = price(job.model, job.cluster, job.workload, layout, job.stack, job.memory_fraction, mfu_convention)
-        one = replace(one, assumed=[*job.assumed, *one.assumed], warnings=list(warnings))
-        report = report_memory(numbers, job.memory_fraction, warnings)
-        found.append(Candidate(one, numbers, explain_by_axis(numbers, warnings=warnings), report))
+        one = estimate_of(numbers, job.memory_fraction, mfu_convention)
+        one = replace(one, assumed=[*job.assumed, *one.assumed], warnings=warnings)
+        found.append(Candidate(one, numbers, job.memory_fraction, tuple(warnings)))
     return found
 
 

@@ -16,7 +16,7 @@ from meshwright.priced import Priced
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
-from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
+from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Precision, Training
 from meshwright.step_time import Parts, step_parts
 from meshwright.timeline.step import simulate_step
@@ -89,14 +89,22 @@ def estimate(
     model: Model, cluster: Cluster, workload: Training, layout: Layout, stack: Stack | None = None,
     memory_fraction: float = MEMORY_FRACTION, mfu_convention: str = "causal", closed_form: bool = False,
 ) -> Estimate:  # fmt: skip
-    """Price one legal layout (spec/rules/ checks it).
+    """Price one legal layout (spec/rules/ checks it). Arguments as in ``estimate_of``."""
+    numbers = priced(model, cluster, workload, layout, stack)
+    return estimate_of(numbers, memory_fraction, mfu_convention, closed_form)
+
+
+def estimate_of(
+    numbers: Priced, memory_fraction: float = MEMORY_FRACTION, mfu_convention: str = "causal", closed_form: bool = False
+) -> Estimate:
+    """What a priced ledger says of its layout.
 
     Args:
         closed_form: take the step from the formula that orders a search (step_time.py) instead of the simulator: a fixed, short
             time per layout, and within a hundredth of the simulator for equal stages.
     """
-    stack = stack or STACKS[DEFAULT_STACK]
-    numbers = priced(model, cluster, workload, layout, stack)
+    ledger, cluster = numbers.ledger, numbers.cluster
+    model, workload, layout, stack = ledger.model, ledger.workload, ledger.layout, ledger.stack
     parts, bubble = step_parts(numbers) if closed_form else _simulated(numbers)
     step_s = float(parts.step_s)
     memory = fullest(numbers)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parent
 
 def list_names(kind: Kind) -> tuple[str, ...]:
     """The names in one part of the catalog, numbers in them in order of size (``llama-2-7b`` before ``llama-2-13b``)."""
-    return tuple(sorted((file.stem for file in (ROOT / kind).glob("*.toml")), key=_natural))
+    return _names(ROOT / kind)
 
 
 def path(kind: Kind, name: str, key: str = "") -> Path:
@@ -37,6 +38,12 @@ def path(kind: Kind, name: str, key: str = "") -> Path:
     hint = did_you_mean(name.lower(), names) or f"`meshwright catalog {kind}` lists them"
     problem = f"is not in the catalog of {kind}"
     raise InputError([Mistake("catalog", key or kind, name, ", ".join(names), hint, problem)])
+
+
+@cache
+def _names(folder: Path) -> tuple[str, ...]:
+    """The catalog does not change while a program runs."""
+    return tuple(sorted((file.stem for file in folder.glob("*.toml")), key=_natural))
 
 
 def _natural(name: str) -> list[tuple[int, float, str]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from meshwright.estimate import Estimate
-from meshwright.explain.by_axis import AxisTable
+from meshwright.explain.by_axis import AxisTable, explain_by_axis
 from meshwright.explain.cuts import schedule_word
 from meshwright.explain.listing import StageListing
-from meshwright.explain.memory_report import MemoryReport
+from meshwright.explain.memory_report import MemoryReport, report_memory
 from meshwright.priced import Priced
+from meshwright.spec.rules import LayoutWarning
 from meshwright.units import format_count, format_memory, format_seconds, format_traffic
 
 TOLD = 0.9
@@ -24,12 +26,20 @@ LINES_OF_PART = {"tp_s": ("tp", "sp", "vocab"), "cp_s": ("cp",), "ep_s": ("ep",)
 
 @dataclass(frozen=True)
 class Candidate:
-    """One layout with everything that is known of it."""
+    """One layout with everything that is known of it, as far as it is asked for."""
 
     estimate: Estimate
     numbers: Priced
-    axes: AxisTable
-    memory: MemoryReport
+    memory_fraction: float
+    warnings: tuple[LayoutWarning, ...] = ()
+
+    @cached_property
+    def axes(self) -> AxisTable:
+        return explain_by_axis(self.numbers, warnings=self.warnings)
+
+    @cached_property
+    def memory(self) -> MemoryReport:
+        return report_memory(self.numbers, self.memory_fraction, self.warnings)
 
 
 @dataclass(frozen=True)

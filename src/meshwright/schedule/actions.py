@@ -10,7 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from meshwright.schedule.order_graph import OrderGraph
 
 __all__ = ["COMPUTE_KINDS", "Action", "Kind", "Schedule", "parse_action", "print_action"]
 
@@ -101,6 +105,13 @@ class Schedule:
     rank_of_chunk: tuple[int, ...]
     actions: tuple[tuple[Action, ...], ...]
     copies: int = 1
+
+    @cached_property
+    def order_graph(self) -> OrderGraph:
+        """Who waits for whom, worked out once. Raises InputError: the order is impossible; names rank, step and action."""
+        from meshwright.schedule.order_graph import OrderGraph
+
+        return OrderGraph(self)
 
     @property
     def num_chunks(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from meshwright import catalog
@@ -53,7 +54,7 @@ def resolve_cluster(text: str, key: str = "--cluster") -> Cluster:
         InputError: neither a name of the catalog nor a file, or the file is not a cluster.
     """
     if text.lower() in catalog.list_names("clusters"):
-        return load_cluster(catalog.path("clusters", text, key))
+        return _load_known(catalog.path("clusters", text, key))
     if text.lower().endswith(".toml") or "/" in text or "\\" in text or os.path.isfile(text):
         return load_cluster(Path(text))
     if not text.strip():
@@ -64,6 +65,10 @@ def resolve_cluster(text: str, key: str = "--cluster") -> Cluster:
 def load_cluster(path: Path) -> Cluster:
     """The cluster of a TOML file. Raises InputError with every mistake in it."""
     return read_cluster(read_toml(path), str(path), default_name=path.stem)
+
+
+_load_known = cache(load_cluster)
+"""The catalog's own files are read once; a user's may change while a program runs."""
 
 
 def load_device(name: str) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from meshwright import catalog
@@ -25,7 +26,7 @@ def resolve_model(text: str) -> Model:
     """
     if text.lower() in catalog.list_names("models"):
         path = catalog.path("models", text)
-        return load_model_file(path, path.stem)
+        return _load_known(path, path.stem)
     if not text.strip():
         raise InputError([Mistake("MODEL", "", None, LEGAL, "`meshwright catalog models` lists the names", "is empty")])
     if _is_path(text):
@@ -33,6 +34,10 @@ def resolve_model(text: str) -> Model:
     names = catalog.list_names("models")
     hint = did_you_mean(text.rpartition("/")[2].lower(), names) or "`meshwright catalog models` lists the names"
     raise InputError([Mistake("MODEL", "model", text, LEGAL, hint, "is neither a file nor in the catalog of models")])
+
+
+_load_known = cache(load_model_file)
+"""The catalog's own files are read once; a user's may change while a program runs."""
 
 
 def load_model(path: Path) -> Model:

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["plan_costs", "plan_schedule", "plan_timeline"]
 
 
-_built = lru_cache(maxsize=4)(build)
-"""Finalists of one search often share a schedule; the largest lists take tens of MB each."""
+SMALL = 20_000
+"""Forwards of a schedule of which many may be kept: with their backwards some 10 MB."""
+
+_built_small, _built_large = lru_cache(maxsize=64)(build), lru_cache(maxsize=4)(build)
+"""Finalists of one search, and estimates one after the other, often share a schedule; the largest lists take tens of MB each."""
 
 
 def plan_timeline(priced: Priced) -> Timeline:
@@ -49,7 +52,7 @@ def plan_schedule(priced: Priced) -> Schedule:
             _message_s(priced),
             weight_share(priced),
         )
-    make = _built if times is None else build
+    make = _built_small if layout.pp * layout.virtual_stages * m <= SMALL else _built_large
     return make(layout.schedule, layout.pp, layout.virtual_stages, m, times)
 
 

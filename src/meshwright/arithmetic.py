@@ -27,6 +27,13 @@ def larger(a: Num, b: Num) -> Num:
     return a if a >= b else b
 
 
+def largest(a: Num, b: Num, c: Num) -> Num:
+    """Elementwise max of three."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or isinstance(c, np.ndarray):
+        return np.maximum(np.maximum(a, b), c)
+    return max(a, b, c)
+
+
 def smaller(a: Num, b: Num) -> Num:
     """Elementwise min."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):

@@ -156,6 +156,8 @@ def _micro_batch_dp(priced: Priced, chunk: Chunk) -> tuple[Num, Num, Num, Num, t
     from then on a scatter and a gather together behind a layer; the last layer hides the scatter before its own, which has
     nothing but the embedding beside it.
     """
+    if priced.ledger.layout.zero < 2:  # nothing is gathered or scattered in a micro-batch
+        return 0.0, 0.0, 0.0, 0.0, (0.0, 0.0)
     hides = priced.ledger.stack.hides_data_parallel
     forward: Num = 0.0
     backward: Num = 0.0

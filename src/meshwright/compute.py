@@ -11,7 +11,7 @@ fill the device. It follows the board's power limit, since clocks fall under loa
 
 from __future__ import annotations
 
-from meshwright.arithmetic import Num, larger, smaller
+from meshwright.arithmetic import Num, larger, largest, smaller
 from meshwright.ledger.rows import Row
 from meshwright.spec import names
 from meshwright.spec.cluster import Device
@@ -127,8 +127,8 @@ class Kernels:
         if row.kind == "attention":
             if not self._flash:
                 return larger(row.flops * row.imbalance / self._scores + moved * own.scores, own.launch_s)
-            return larger(larger(self._attention_s(row), moved), own.launch_s)
-        return larger(larger(self._matmul_s(row), moved), own.launch_s)
+            return largest(self._attention_s(row), moved, own.launch_s)
+        return largest(self._matmul_s(row), moved, own.launch_s)
 
     def _matmul_s(self, row: Row) -> Num:
         assert row.shape is not None

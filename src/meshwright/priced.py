@@ -81,7 +81,6 @@ class SublayerNumbers:
     """One sublayer for one micro-batch: its passes, and the largest pair of an operation's input and output in its backward."""
 
     forward: Sums
-    again: Sums
     backward_input: Sums
     backward_weight: Sums
     largest_bytes: Num
@@ -157,6 +156,7 @@ class Priced:
         self.units: dict[object, Any] = {} if units is None else units
         self.chunk_times: list[Any] | None = None  # chunk_time.py's, once they are known
         self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
+        self._repeated: dict[int, tuple[Sublayer, Sums]] = {}
         self._efficiency = efficiency(ledger.stack)
         self._slowdowns: dict[str, Num] = {}
 
@@ -237,14 +237,16 @@ class Priced:
 
     def _slowdown(self, axis: str) -> Num:
         """What a collective of a training step takes over nccl-tests of the same size, which have the machine for themselves."""
-        if axis not in self._slowdowns:
+        found: Num = self._slowdowns.get(axis)
+        if found is None:
             part, own, level = PART_OF_AXIS.get(axis), self._efficiency, self.ledger.stack.level
             if part is None:
                 group = self.fabric.group(axis)
-                self._slowdowns[axis] = where(group.ranks > group.members[0], own.dp_across * level, own.dp_inside * level)
+                found = where(group.ranks > group.members[0], own.dp_across * level, own.dp_inside * level)
             else:
-                self._slowdowns[axis] = getattr(own, part) * level
-        return self._slowdowns[axis]
+                found = getattr(own, part) * level
+            self._slowdowns[axis] = found
+        return found
 
     def price_block(self, block: Block) -> BlockNumbers:
         """Seconds by pass: those of the sublayers, which blocks may share, with what hides behind what."""
@@ -252,11 +254,13 @@ class Priced:
         largest: Num = 0
         for part in block.sublayers:
             numbers = self._sublayer(part)
-            forward, again = forward.plus(numbers.forward), again.plus(numbers.again)
+            forward = forward.plus(numbers.forward)
             backward_input = backward_input.plus(numbers.backward_input)
             backward_weight = backward_weight.plus(numbers.backward_weight)
             largest = larger(largest, numbers.largest_bytes)
-        if not block.repeats:
+            if block.repeats:
+                again = again.plus(numbers.forward if part.again is part.forward else self._again(part))
+        if block.again:
             again = self._price_rows(block.again)
         return BlockNumbers(
             self._exposed(forward), self._exposed(again), self._exposed(backward_input), self._exposed(backward_weight),
@@ -268,13 +272,17 @@ class Priced:
             backward: dict[str, list[Row]] = {"backward_input": [], "backward_weight": []}
             for row in part.backward:
                 backward[row.phase].append(row)
-            forward = self._price_rows(part.forward)
-            again = forward if part.again is part.forward else self._price_rows(part.again)
             self._sublayers[id(part)] = part, SublayerNumbers(
-                forward, again, self._price_rows(backward["backward_input"]), self._price_rows(backward["backward_weight"]),
-                self._largest_bytes(part.backward),
+                self._price_rows(part.forward), self._price_rows(backward["backward_input"]),
+                self._price_rows(backward["backward_weight"]), self._largest_bytes(part.backward),
             )  # fmt: skip
         return self._sublayers[id(part)][1]
+
+    def _again(self, part: Sublayer) -> Sums:
+        """What full recomputation repeats of a sublayer."""
+        if id(part) not in self._repeated:
+            self._repeated[id(part)] = part, self._price_rows(part.again)
+        return self._repeated[id(part)][1]
 
     def _host_s(self, block: Block) -> tuple[Num, Num]:
         """What the host needs to launch a layer's forward, and its backward: a third of its kernels in the forward, as many again in a

@@ -70,9 +70,10 @@ class Fabric:
         if is_array(payload_bytes):
             return fastest_s(self._priced(op, axis), payload_bytes)
         key = op, axis, payload_bytes
-        if key not in self._seconds:
-            self._seconds[key] = fastest_s(self._priced(op, axis), payload_bytes)
-        return self._seconds[key]
+        found: Num = self._seconds.get(key)
+        if found is None:
+            found = self._seconds[key] = fastest_s(self._priced(op, axis), payload_bytes)
+        return found
 
     def fused_s(self, moe: Moe, axis: str, payload_bytes: Num) -> Num:
         """Seconds of a dispatch or combine that sends one copy of a token to each node; payload as in the flat exchange."""
@@ -82,9 +83,10 @@ class Fabric:
         return fastest_s(self._lines[key], payload_bytes)
 
     def _priced(self, op: str, axis: str) -> tuple[Line, ...]:
-        if (op, axis) not in self._lines:
-            self._lines[op, axis] = self._price(op, self.group(axis), self.cluster.tiers)
-        return self._lines[op, axis]
+        found = self._lines.get((op, axis))
+        if found is None:
+            found = self._lines[op, axis] = self._price(op, self.group(axis), self.cluster.tiers)
+        return found
 
     def tier(self, axis: str) -> str:
         """Name of the outermost tier that the groups of ``axis`` span (for one layout)."""

@@ -22,7 +22,7 @@ class Line:
 
     def time_s(self, payload_bytes: Num) -> Num:
         """Seconds of one call."""
-        return self.latency_s + payload_bytes * self.s_per_byte + root(payload_bytes) * self.s_per_root_byte
+        return fastest_s((self,), payload_bytes)
 
 
 NOTHING = Line(0.0, 0.0, 0.0)
@@ -45,7 +45,9 @@ def either(condition: Num, yes: Line, no: Line) -> Line:
 
 def fastest_s(lines: Sequence[Line], payload_bytes: Num) -> Num:
     """Seconds of the fastest of a few lines."""
-    seconds = lines[0].time_s(payload_bytes)
-    for line in lines[1:]:
-        seconds = smaller(seconds, line.time_s(payload_bytes))
+    root_bytes = root(payload_bytes)
+    seconds: Num = None
+    for line in lines:
+        own_s = line.latency_s + payload_bytes * line.s_per_byte + root_bytes * line.s_per_root_byte
+        seconds = own_s if seconds is None else smaller(seconds, own_s)
     return seconds

@@ -26,7 +26,8 @@ Part = tuple[Priced, Any]
 def join(parts: list[Part]) -> Priced:
     """One priced column of all parts, which share pipeline degree, schedule, chunks and stages.
 
-    It answers what step_time.py asks; it has no sizes, since its parts differ in them.
+    It answers what step_time.py asks; it has no sizes, since its parts differ in them. Its ZeRO stage is the highest: in the
+    numbers of the others, what that one sends in each micro-batch takes no time.
     """
     wide = parts[0][0].ledger
     layout = wide.layout
@@ -35,6 +36,7 @@ def join(parts: list[Part]) -> Priced:
     column = Column(
         **degrees, pp=layout.pp, sp=layout.sp, cp_kind=layout.cp_kind, schedule=layout.schedule,
         virtual_stages=layout.virtual_stages, stages=layout.stages, order=layout.order,
+        zero=max(each.zero for each, _ in columns),
     )  # fmt: skip
     cut = pipeline(wide.model, layout.schedule, layout.pp, layout.virtual_stages, layout.stages, "none", None)
     ledger = Ledger(wide.model, wide.workload, column, wide.stack, wide.precision, None, cut)  # type: ignore[arg-type]

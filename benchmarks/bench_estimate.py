@@ -1,7 +1,8 @@
 """Milliseconds of one ``estimate`` in process, in closed form and simulated, over a thousand different legal layouts of four models.
 
 Milliseconds of this process's processor time, so that other programs do not count. ``new`` are layouts whose degrees were not met
-before; ``known`` ones differ in schedule, stages or recompute from one that was, and share its blocks (estimate.priced).
+before; ``known`` ones differ in schedule, stages or recompute from one that was, and share its blocks (estimate.priced). The simulated
+ones grow with micro-batches x stages, of which the space has up to 32,768. Last, four questions of users, asked again and again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import statistics
 import sys
 import time
 
+import meshwright
 from meshwright.estimate import _shared, estimate
 from meshwright.search.evaluate import COLUMN_RULES
 from meshwright.search.space import Space
@@ -47,6 +49,25 @@ def main() -> None:
             print(f"{name}, {'closed form' if closed_form else 'simulated'}: {', '.join(told)}")
 
 
+QUESTIONS = (
+    ("llama-3.1-70b", "h100-sxm", "tp=8 sp dp=1x8 zero=3 mb=1", 8192, 512),
+    ("llama-3.1-70b", "h100-sxm", "tp=8 sp pp=4 dp=1x16 zero=1 mb=1", 8192, 512),
+    ("gpt3-175b", "a100-sxm-80g", "tp=8 sp pp=8 dp=1x16 zero=1 mb=1", 2048, 1024),
+    ("deepseek-v3", "h800-sxm", "ep=64 dp=1x256 zero=3 mb=1", 4096, 1024),
+)
+
+
+def ask_again() -> None:
+    """``meshwright.estimate`` with texts: looked up, read, checked against the rules, priced, simulated."""
+    for model, cluster, layout, seq, batch in QUESTIONS:
+        times_s = []
+        for _ in range(100):
+            start = time.process_time()
+            meshwright.estimate(model, cluster=cluster, layout=layout, seq=seq, batch=batch)
+            times_s.append(time.process_time() - start)
+        print(f"meshwright.estimate({model!r}, layout={layout!r}, ...): median {1e3 * statistics.median(times_s):.2f} ms")
+
+
 def legal_layouts(space: Space) -> list[Layout]:
     """EACH layouts, spread over the space."""
     found: list[Layout] = []
@@ -64,3 +85,4 @@ def legal_layouts(space: Space) -> list[Layout]:
 
 if __name__ == "__main__":
     main()
+    ask_again()

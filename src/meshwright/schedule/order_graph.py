@@ -6,12 +6,13 @@ computations in which both come first is found once for each schedule; with it, 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.actions import Kind
+from meshwright.schedule.actions import COMPUTE_KINDS
 from meshwright.schedule.communication import without_communication
 from meshwright.schedule.unit_time import stuck
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from meshwright.schedule.actions import Schedule
 
 __all__ = ["OrderGraph"]
+
+FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = map(int, COMPUTE_KINDS)
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -30,6 +33,9 @@ class OrderGraph:
     Attributes:
         schedule: the computations alone.
         rank, kind, chunk, micro_batch: of each computation; ``kind`` is a schedule.actions.Kind.
+        starts: index of each rank's first computation.
+        forward, travels: whether it is a forward, and whether its result goes to another rank.
+        last_backward: of each rank and stage, the last computation that completes gradients of weights there.
         first_of_pair, second_of_pair: whether it runs as one with the computation behind it, or before it.
         producer: index of the computation on whose result it waits, or -1; the order of its own rank is not in it.
         pass_order: indices in the order of one pass over all. Of a pair the second comes first: its turn is when both may start.
@@ -46,9 +52,13 @@ class OrderGraph:
         self.kind, self.chunk, self.micro_batch = columns[:, 0], columns[:, 1], columns[:, 2]
         self.first_of_pair: Bools = columns[:, 3] == 1
         self.second_of_pair: Bools = np.concatenate(([False], self.first_of_pair[:-1]))[: len(columns)]
+        self.forward: Bools = self.kind == FORWARD
+        self.gives_back: Bools = (self.kind == BACKWARD) | (self.kind == BACKWARD_INPUT)
+        self.travels = self._travels()
         self.producer, missing = self._producers()
         source = self.producer - (self.second_of_pair[self.producer] & (self.producer >= 0))
         bounds = np.concatenate(([0], np.cumsum(lengths)))
+        self.starts: Ints = bounds[:-1]
         order = self._pass_order(bounds.tolist(), source.tolist(), missing.tolist())
         before = self._before(bounds)
         self.pass_order, self.pass_before, self.pass_source = order, before[order].tolist(), source[order].tolist()
@@ -68,8 +78,7 @@ class OrderGraph:
         """For each action, the action on whose result it waits, or -1; and whether it waits for one that there is not."""
         schedule = self.schedule
         chunks, stages = schedule.num_chunks, schedule.num_stages
-        forward = self.kind == Kind.FORWARD
-        backward = (self.kind == Kind.BACKWARD) | (self.kind == Kind.BACKWARD_INPUT)
+        forward, backward = self.forward, self.gives_back
         place: Ints = np.full((2, chunks + 1, schedule.num_micro_batches), -1, dtype=np.int64)
         index = np.arange(len(self.kind))
         place[0, self.chunk[forward], self.micro_batch[forward]] = index[forward]
@@ -79,6 +88,21 @@ class OrderGraph:
         found = place[backward.astype(np.int64), neighbour, self.micro_batch]
         producer: Ints = np.where(waits, found, -1)
         return producer, waits & (producer < 0)
+
+    def _travels(self) -> Bools:
+        """Whether the rank of the next chunk, in the direction of the result, is another one."""
+        schedule, chunk = self.schedule, self.chunk
+        rank_of_chunk = np.asarray(schedule.rank_of_chunk)
+        target = np.where(self.forward, chunk + 1, chunk - 1)
+        goes_on = self.forward & ((chunk + 1) % schedule.num_stages != 0) | self.gives_back & (chunk % schedule.num_stages != 0)
+        travels: Bools = goes_on & (rank_of_chunk[np.clip(target, 0, schedule.num_chunks - 1)] != self.rank)
+        return travels
+
+    @cached_property
+    def last_backward(self) -> dict[tuple[int, int], int]:
+        completes = np.flatnonzero((self.kind == BACKWARD) | (self.kind == BACKWARD_WEIGHT))
+        stages = self.chunk[completes] % self.schedule.num_stages
+        return dict(zip(zip(self.rank[completes].tolist(), stages.tolist(), strict=True), completes.tolist(), strict=True))
 
     def _pass_order(self, bounds: list[int], source: list[int], missing: list[bool]) -> Ints:
         """Each rank runs on until it lacks an input, and again when that is there."""

@@ -77,6 +77,12 @@ class Timeline:
         return np.bincount(self.rank[once], weights=duration, minlength=self.schedule.num_ranks).astype(np.float64)
 
     @cached_property
+    def computed_s(self) -> Floats:
+        """Shape [p]: when each rank's last computation, and its message, have ended."""
+        result: Floats = np.maximum.reduceat(self.end_s + self.held_s, self.schedule.order_graph.starts)
+        return result
+
+    @cached_property
     def sending_s(self) -> Floats:
         """Shape [p]: how long each rank is held by its own messages before the pipeline's last computation ends."""
         held = np.minimum(self.held_s, float(self.end_s.max()) - self.end_s)

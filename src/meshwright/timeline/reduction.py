@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from meshwright.chunk_time import layer_pairs
 from meshwright.schedule.actions import Kind
 
@@ -34,8 +32,7 @@ class Reduction(NamedTuple):
 def reductions(priced: Priced, timeline: Timeline, rank: int) -> list[Reduction]:
     """The reductions of a pipeline rank in the order in which they run; those that take no time are left out."""
     stage = priced.ledger.stage(rank)
-    mine = timeline.rank == rank
-    computed_s = float((timeline.end_s + timeline.held_s)[mine].max())
+    computed_s = float(timeline.computed_s[rank])
     waiting: list[tuple[float, str, float]] = []
     root_ready_s = 0.0
     for chunk in stage.chunks:
@@ -61,9 +58,7 @@ def reductions(priced: Priced, timeline: Timeline, rank: int) -> list[Reduction]
 
 def _last_backward(timeline: Timeline, rank: int, stage: int) -> tuple[float, float, bool]:
     """(start, end, whether it is a weight half) of the last backward of a piece of the model on its rank."""
-    chunk = timeline.chunk % timeline.schedule.num_stages
-    mine = (timeline.rank == rank) & (chunk == stage) & ((timeline.kind == Kind.BACKWARD) | (timeline.kind == Kind.BACKWARD_WEIGHT))
-    last = int(np.flatnonzero(mine)[-1])
+    last = timeline.schedule.order_graph.last_backward[rank, stage]
     return float(timeline.start_s[last]), float(timeline.end_s[last]), int(timeline.kind[last]) == Kind.BACKWARD_WEIGHT
 
 

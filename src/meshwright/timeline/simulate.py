@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.actions import Kind
 from meshwright.timeline.events import Timeline
 
 if TYPE_CHECKING:
@@ -76,14 +75,8 @@ def _of_action(values: Floats, chunk: Ints, micro_batch: Ints) -> Floats:
 
 def _transfers(graph: OrderGraph, costs: Costs) -> Floats:
     """Seconds of the message behind each computation; 0 where its result stays on the rank."""
-    schedule, kind, chunk = graph.schedule, graph.kind, graph.chunk
-    rank_of_chunk = np.asarray(schedule.rank_of_chunk)
-    forward = kind == Kind.FORWARD
-    target = np.where(forward, chunk + 1, chunk - 1)
-    travels = forward & ((chunk + 1) % schedule.num_stages != 0)
-    travels |= ((kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)) & (chunk % schedule.num_stages != 0)
-    travels &= rank_of_chunk[np.clip(target, 0, schedule.num_chunks - 1)] != graph.rank
-    return np.where(travels, np.where(forward, costs.forward_transfer_s[chunk], costs.backward_transfer_s[chunk]), 0.0)
+    there, back = costs.forward_transfer_s[graph.chunk], costs.backward_transfer_s[graph.chunk]
+    return np.where(graph.travels, np.where(graph.forward, there, back), 0.0)
 
 
 def _run(graph: OrderGraph, duration: Floats, delay: Floats, held: Floats) -> tuple[Floats, Floats]:

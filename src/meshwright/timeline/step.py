@@ -182,7 +182,7 @@ def _later(end: RankEnd, seconds: float) -> RankEnd:
 def _end(numbers: Priced, timeline: Timeline, rank: int, times: list[ChunkTime]) -> RankEnd:
     stage, once = numbers.ledger.stage(rank), Parts()
     per_step: OncePerStep = once_per_step(numbers, stage, once)
-    computed_s = float((timeline.end_s + timeline.held_s)[timeline.rank == rank].max())
+    computed_s = float(timeline.computed_s[rank])
     reduced = reductions(numbers, timeline, rank)
     reduced_s = max(computed_s, reduced[-1].end_s if reduced else 0.0) + float(once.tp_s + once.ep_s + once.dp_s)
     collect_s = float(exposed_gather_s(numbers, stage, times, per_step))

@@ -64,7 +64,7 @@ class Sizes:
         }  # fmt: skip
         self._set_expert_sizes()
         self._local = self._local_sizes()
-        self._bytes: dict[Sharded, Num] = {}
+        self._bytes: dict[int, tuple[Sharded, Num]] = {}  # by id: one object is asked for again and again
 
     def _set_expert_sizes(self) -> None:
         """Balanced routing: each routed token makes top_k copies, and a rank's experts receive as many as it sent.
@@ -129,12 +129,13 @@ class Sizes:
 
     def bytes(self, tensor: Sharded) -> Num:
         """Bytes that one rank holds."""
-        found: Num = self._bytes.get(tensor)
-        if found is None:
-            found = int(DTYPE_BYTES[tensor.dtype])
-            for dim in tensor.dim_texts:
-                found = found * self._local[dim]
-            self._bytes[tensor] = found
+        known = self._bytes.get(id(tensor))
+        if known is not None:
+            return known[1]
+        found: Num = int(DTYPE_BYTES[tensor.dtype])
+        for dim in tensor.dim_texts:
+            found = found * self._local[dim]
+        self._bytes[id(tensor)] = tensor, found  # kept, so that its id stays its own
         return found
 
     def local_shape(self, tensor: Sharded) -> tuple[Num, ...]:

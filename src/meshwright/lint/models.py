@@ -55,6 +55,6 @@ def model_of_sizes(
 
 
 def stand_in(chunks: int, stages_sum: int | None, experts: int) -> Model:
-    """A model that every layout can cut: for rules that do not look at one."""
+    """A model for rules that do not look at one, where the file does not say which it is."""
     layers = min(stages_sum or chunks * 4, MOST_LAYERS)
     return model_of_sizes(layers, 1 << 20, 1 << 13, 1 << 13, 1 << 21, 1 << 20, 1 << 24, experts << 10 if experts else None, 1, 1 << 21)

@@ -8,7 +8,7 @@ import click
 
 from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import Count, OneOf, command
-from meshwright.cli.output import emit
+from meshwright.cli.output import emit, tell
 from meshwright.errors import InputError, Mistake
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -38,7 +38,7 @@ def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: st
 
     found = fit_files(files, output.stem, cluster, op, ranks)
     write_text(output, found.text)
-    click.echo(f"wrote {output}", err=True)
+    tell(f"wrote {output}")
     emit(as_json, {"cluster": str(output), **found.as_json()}, lambda: calibrated_text(found))
 
 
@@ -49,5 +49,5 @@ def _calibrate_stack(file: Path, output: Path, as_json: bool) -> None:
 
     found = fit_runs(file, output.stem)
     write_text(output, found.text)
-    click.echo(f"wrote {output}", err=True)
+    tell(f"wrote {output}")
     emit(as_json, {"stack": str(output), **found.as_json()}, lambda: calibrated_stack_text(found))

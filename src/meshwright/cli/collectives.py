@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from meshwright.cli.options import Count, OneOf, Size, command
-from meshwright.cli.output import emit
+from meshwright.cli.output import emit, tell
 from meshwright.errors import InputError, Mistake, NoAnswer, did_you_mean
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _show(op: str | None, ranks: int, cluster: Cluster | None, algorithm: str | 
     text = show_text(steps, name)
     if output:
         write_text(output, show_svg(steps, name))
-        click.echo(f"wrote {output}", err=True)
+        tell(f"wrote {output}")
     keys = ("step", "sender", "receiver", "chunk", "reduce")
     transfers = [dict(zip(keys, row, strict=True)) for row in steps.rows()]
     answer = {"op": op, "algorithm": name, "ranks": ranks, "chunks": steps.chunks, "steps": steps.num_steps, "transfers": transfers}

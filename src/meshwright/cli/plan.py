@@ -10,7 +10,7 @@ import click
 
 from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import Count, PlanArguments, Tokens, command, plan_arguments
-from meshwright.cli.output import emit
+from meshwright.cli.output import emit, tell
 from meshwright.errors import NoAnswer
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _save(answer: PlanAnswer, resolved: Job, path: Path) -> None:
         memory_fraction=resolved.memory_fraction,
     )  # fmt: skip
     save_plan(saved, path)
-    click.echo(f"wrote {path}", err=True)
+    tell(f"wrote {path}")
 
 
 def _progress() -> Progress | None:

@@ -226,15 +226,21 @@ def certificate_of(
 
 def hash_of(job: Job) -> str:
     """The hash of the plan that this job would be saved as; "" without a cluster."""
-    from meshwright.spec.plan_file import Plan, plan_hash
+    from meshwright.spec.plan_file import plan_hash
 
-    if job.cluster is None or job.workload is None:
-        return ""
-    plan = Plan(
-        model=job.model, cluster=job.cluster, workload=job.workload, layout=job.layout, stack=job.stack.said if job.stated_stack else "",
-        memory_fraction=job.memory_fraction,
+    return "" if job.cluster is None or job.workload is None else plan_hash(plan_of(job, job.layout))
+
+
+def plan_of(job: Job, layout: Layout) -> Plan:
+    """What is saved of a job with this layout, which may be one of a search."""
+    from meshwright.spec.plan_file import Plan
+
+    assert job.cluster is not None and job.workload is not None
+    stack = job.stack.said if job.stated_stack else ""
+    return Plan(
+        model=job.model, cluster=job.cluster, workload=job.workload, layout=layout, stack=stack,
+        calibrated=job.stack if stack and job.stack.file else None, memory_fraction=job.memory_fraction,
     )  # fmt: skip
-    return plan_hash(plan)
 
 
 def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:

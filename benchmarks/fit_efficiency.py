@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from meshwright import catalog
 from meshwright.calibrate.least_squares import Array, solve
 from meshwright.calibrate.steps import FREE, Steps, constants_at, position_of
+from meshwright.catalog import ROOT as CATALOG
 from meshwright.spec.efficiency import fitted
 from meshwright.spec.toml_writer import toml_text
 from meshwright.validate.judge import questions_of
@@ -77,7 +77,7 @@ def weight_of(question: Question, doubt: str) -> float:
 
 def main() -> None:
     path = Path(sys.argv[1])
-    out = Path(sys.argv[2]) if len(sys.argv) > 2 else catalog.ROOT / "efficiency.toml"
+    out = Path(sys.argv[2]) if len(sys.argv) > 2 else CATALOG / "efficiency.toml"
     fit = Fit(path)
     start = np.concatenate([position_of(fitted()), np.zeros(len(fit.sources))])
     whole = solve(fit.residuals, start, weights=fit.weight, iterations=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cog  # the module that cog gives to the code inside a page
 
-from meshwright import catalog
+from meshwright.catalog import list_names
 from meshwright.spec.huggingface import FAMILIES, read_keys
 from meshwright.spec.huggingface.features import FEATURES
 from meshwright.spec.huggingface.irrelevant import BASE
@@ -16,7 +16,7 @@ from meshwright.units import format_count
 
 def catalog_table() -> None:
     """Every model of the catalog with its counts and its source."""
-    _table(["name", "parameters", "active", "layers", "from"], (_row(name) for name in catalog.list_names("models")))
+    _table(["name", "parameters", "active", "layers", "from"], (_row(name) for name in list_names("models")))
 
 
 def family_table() -> None:

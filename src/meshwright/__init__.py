@@ -10,7 +10,10 @@ from typing import Any as _Any
 
 __version__ = "0.1.0"
 
-VERBS = ("plan", "estimate", "compare", "explain", "memory", "ranks", "orders", "timeline", "prove", "diagnose", "lint")
+VERBS = (
+    "plan", "estimate", "compare", "explain", "memory", "ranks", "orders", "timeline", "prove", "collectives", "validate", "calibrate",
+    "diagnose", "watch", "lint", "catalog",
+)  # fmt: skip
 """Functions of api.py that are offered here."""
 
 

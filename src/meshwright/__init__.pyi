@@ -1,5 +1,8 @@
 """What type checkers see of the verbs, which are loaded when they are first used (__init__.py)."""
 
+from meshwright.api import calibrate as calibrate
+from meshwright.api import catalog as catalog
+from meshwright.api import collectives as collectives
 from meshwright.api import compare as compare
 from meshwright.api import diagnose as diagnose
 from meshwright.api import estimate as estimate
@@ -11,6 +14,8 @@ from meshwright.api import plan as plan
 from meshwright.api import prove as prove
 from meshwright.api import ranks as ranks
 from meshwright.api import timeline as timeline
+from meshwright.api import validate as validate
+from meshwright.api import watch as watch
 
 VERBS: tuple[str, ...]
 __version__: str

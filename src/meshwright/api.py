@@ -10,6 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
+from meshwright.api_tools import calibrate as calibrate
+from meshwright.api_tools import catalog as catalog
+from meshwright.api_tools import collectives as collectives
+from meshwright.api_tools import validate as validate
+from meshwright.api_tools import watch as watch
 from meshwright.errors import InputError, Mistake
 from meshwright.job import NEEDS, Asked, Job, default_workload, resolve
 
@@ -175,13 +180,13 @@ def timeline(
 
 
 def prove(
-    model: str | Path | Model | Plan, *, num_processes: int = 8, dtype: str = "float64", steps: int = 3, seed: int = 1,
+    model: str | Path | Model | Plan, *, ranks: int = 8, dtype: str = "float64", steps: int = 3, seed: int = 1,
     record: Path | None = None, dry: bool = False, schedule: Path | None = None, **said: Unpack[Said],
 ) -> Certificate:  # fmt: skip
     """Run the layout on processes of this machine, and compare with one device and with the ledger.
 
     Args:
-        num_processes: a larger layout is scaled down to it. record: a folder that keeps the recordings.
+        ranks: processes to run on; a larger layout is scaled down to them. record: a folder that keeps the recordings.
         dry: the true sizes and all distinct ranks, without numbers.
         schedule: a file with the order of the pipeline stages, in torch's CSV format, in place of the layout's schedule.
 
@@ -189,14 +194,14 @@ def prove(
         InputError: everything that is wrong with the inputs; torch is not installed; the layout cannot be scaled to the processes.
     """
     asked = _asked("prove()", model, said)
-    return certificate_of(resolve(asked, PROOF_NEEDS), num_processes, dtype, steps, seed, record, dry, f"{asked.source}: dtype", schedule)
+    return certificate_of(resolve(asked, PROOF_NEEDS), ranks, dtype, steps, seed, record, dry, f"{asked.source}: dtype", schedule)
 
 
 PROOF_NEEDS = ("workload", "layout")
 
 
 def certificate_of(
-    job: Job, num_processes: int, dtype: str, steps: int, seed: int, record: Path | None, dry: bool, source: str = "--dtype",
+    job: Job, ranks: int, dtype: str, steps: int, seed: int, record: Path | None, dry: bool, source: str = "--dtype",
     schedule: Path | None = None,
 ) -> Certificate:  # fmt: skip
     """What ``prove`` returns, of a job. The plan's hash is that of a saved plan, hence it needs a cluster."""
@@ -207,7 +212,7 @@ def certificate_of(
         raise InputError([Mistake(source, "dtype", dtype, ", ".join(DTYPES))])
     assert job.workload is not None
     question = Question(
-        model=job.model, workload=job.workload, layout=job.layout, ranks=num_processes, dtype=dtype, steps=steps, seed=seed,
+        model=job.model, workload=job.workload, layout=job.layout, ranks=ranks, dtype=dtype, steps=steps, seed=seed,
         plan_hash=hash_of(job), folder=record, schedule=None if schedule is None else read_csv(schedule),
     )  # fmt: skip
     if dry:
@@ -221,15 +226,21 @@ def certificate_of(
 
 def hash_of(job: Job) -> str:
     """The hash of the plan that this job would be saved as; "" without a cluster."""
-    from meshwright.spec.plan_file import Plan, plan_hash
+    from meshwright.spec.plan_file import plan_hash
 
-    if job.cluster is None or job.workload is None:
-        return ""
-    plan = Plan(
-        model=job.model, cluster=job.cluster, workload=job.workload, layout=job.layout, stack=job.stack.said if job.stated_stack else "",
-        memory_fraction=job.memory_fraction,
+    return "" if job.cluster is None or job.workload is None else plan_hash(plan_of(job, job.layout))
+
+
+def plan_of(job: Job, layout: Layout) -> Plan:
+    """What is saved of a job with this layout, which may be one of a search."""
+    from meshwright.spec.plan_file import Plan
+
+    assert job.cluster is not None and job.workload is not None
+    stack = job.stack.said if job.stated_stack else ""
+    return Plan(
+        model=job.model, cluster=job.cluster, workload=job.workload, layout=layout, stack=stack,
+        calibrated=job.stack if stack and job.stack.file else None, memory_fraction=job.memory_fraction,
     )  # fmt: skip
-    return plan_hash(plan)
 
 
 def candidates(job: Job, mfu_convention: str = "causal") -> list[Candidate]:

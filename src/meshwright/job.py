@@ -75,7 +75,8 @@ class Job:
     Attributes:
         warnings: of each layout, what is silly about it.
         gpus: what the user has said, or the cluster has; None where only the layouts say.
-        stated_stack: whether the user chose the stack. assumed: what was left out and filled in, of the workload and the model.
+        stated_stack: whether the user chose the stack, now or in the plan.
+        assumed: what was left out and filled in, of the workload and the model.
     """
 
     model: Model
@@ -132,6 +133,7 @@ class _Reader:
         gpus = asked.gpus or (cluster.num_gpus if cluster else None)
         workload, assumed = self.workload(model, lcm(*(layout.world_size for layout in layouts)) if layouts else gpus or 1)
         stack, fraction = self.stack(), self.memory_fraction()
+        stated = bool(asked.stack or (self.plan and self.plan.stack))
         if self.mistakes or model is None:
             return None
         self.mistakes += device_mistakes(cluster, workload, asked)
@@ -143,7 +145,7 @@ class _Reader:
             warnings.append([warning for warning in found if workload or warning.code not in OF_A_WORKLOAD])
         return Job(
             model=model, cluster=cluster, workload=workload, layouts=tuple(layouts),
-            warnings=tuple(map(tuple, warnings)), gpus=gpus, stack=stack, stated_stack=asked.stack is not None,
+            warnings=tuple(map(tuple, warnings)), gpus=gpus, stack=stack, stated_stack=stated,
             memory_fraction=fraction, assumed=(*assumed, *model.assumed),
         )  # fmt: skip
 
@@ -225,6 +227,8 @@ class _Reader:
         return default_workload(model, gpus, seq, batch, precision) if model and "workload" in self.needs else (None, [])
 
     def stack(self) -> Stack:
+        if self.plan and self.plan.calibrated and self.asked.stack is None:
+            return self.plan.calibrated
         name = self.asked.stack or (self.plan.stack if self.plan else "") or DEFAULT_STACK
         found = self.tried(partial(resolve_stack, name, f"{self.asked.dashes}stack", self.asked.source))
         return found or STACKS[DEFAULT_STACK]

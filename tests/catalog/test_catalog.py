@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 
 import pytest
 
-from meshwright import catalog
+from meshwright.catalog import list_names, path
 from meshwright.errors import InputError
 
 DEVICE = """
@@ -55,29 +56,29 @@ def small(tmp_path, monkeypatch):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(catalog, "ROOT", tmp_path)
+    monkeypatch.setattr(import_module("meshwright.catalog"), "ROOT", tmp_path)
     return tmp_path
 
 
 def test_names_are_listed_by_size(small):
-    assert catalog.list_names("models") == ("llama-2-7b", "llama-2-13b", "llama-2-70b")
+    assert list_names("models") == ("llama-2-7b", "llama-2-13b", "llama-2-70b")
 
 
 def test_an_entry_is_found_in_any_case(small):
-    assert catalog.path("models", "Llama-2-7B") == small / "models" / "llama-2-7b.toml"
+    assert path("models", "Llama-2-7B") == small / "models" / "llama-2-7b.toml"
 
 
 @pytest.mark.parametrize("name", ["llama-2-8b", "../models/llama-2-7b", "", "llama-2-7b.toml", "llama-2-7b\x00"])
 def test_an_unknown_name_lists_the_known_ones(name, small):
     with pytest.raises(InputError) as error:
-        catalog.path("models", name, key="MODEL")
+        path("models", name, key="MODEL")
     (mistake,) = error.value.mistakes
     assert (mistake.key, mistake.value, mistake.legal) == ("MODEL", name, "llama-2-7b, llama-2-13b, llama-2-70b")
 
 
 def test_a_near_miss_gets_a_suggestion(small):
     with pytest.raises(InputError, match="did you mean `llama-2-70b`"):
-        catalog.path("models", "lama-2-70b")
+        path("models", "lama-2-70b")
 
 
 def test_the_command_lists_names_and_figures_with_units(small, meshwright):

@@ -7,12 +7,13 @@ import tomllib
 
 import pytest
 
-from meshwright import catalog
+from meshwright.catalog import list_names
+from meshwright.catalog import path as catalog_path
 from meshwright.spec.load_cluster import load_device, resolve_cluster
 from shared_data import shared
 
-DEVICES = catalog.list_names("devices")
-CLUSTERS = catalog.list_names("clusters")
+DEVICES = list_names("devices")
+CLUSTERS = list_names("clusters")
 
 DEVICE_OF = {
     "A100 SXM 80GB": "a100-sxm-80g", "NVIDIA A100 SXM": "a100-sxm-80g", "NVIDIA A100 PCIe": "a100-pcie", "A100 PCIe 80GB": "a100-pcie",
@@ -40,7 +41,7 @@ def test_the_names_that_the_documentation_promises():
 @pytest.mark.parametrize("name", DEVICES)
 def test_a_device_loads_under_its_name_and_every_figure_has_a_source(name):
     assert load_device(name).name == name
-    values = tomllib.loads(catalog.path("devices", name).read_text())
+    values = tomllib.loads(catalog_path("devices", name).read_text())
     figures = set(values) - {"name", "vendor", "generation", "sources"}
     assert figures == set(values["sources"]), "each figure, and nothing else, has a source"
 
@@ -49,7 +50,7 @@ def test_a_device_loads_under_its_name_and_every_figure_has_a_source(name):
 def test_a_cluster_loads_under_its_name_and_every_figure_has_a_source(name):
     cluster = resolve_cluster(name)
     assert cluster.name == name and cluster.num_gpus is None and cluster.tiers[-1].size is None
-    for values in tomllib.loads(catalog.path("clusters", name).read_text())["tiers"]:
+    for values in tomllib.loads(catalog_path("clusters", name).read_text())["tiers"]:
         assert set(values) - {"name", "sources"} == set(values["sources"]), "each figure, and nothing else, has a source"
 
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import catalog
+from meshwright.catalog import list_names
+from meshwright.catalog import path as catalog_path
 from meshwright.spec.huggingface import read_config
 from meshwright.spec.load_model import resolve_model
 from meshwright.spec.parameters import active_parameter_count, parameter_count
 from shared_data import shared
 
-NAMES = catalog.list_names("models")
+NAMES = list_names("models")
 
 PUBLISHED_CONFIGS = {
     "llama-3.1-8b": "meta-llama--Meta-Llama-3.1-8B",
@@ -77,7 +78,7 @@ def test_every_entry_is_read_and_has_its_source(name: str) -> None:
     model = resolve_model(name)
     assert model.name == name
     assert model.source
-    values = tomllib.loads(catalog.path("models", name).read_text())
+    values = tomllib.loads(catalog_path("models", name).read_text())
     for key in values.get("sources", {}):
         table = values
         *tables, last = key.split(".")

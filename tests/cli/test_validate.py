@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from meshwright.api import hash_of
 from meshwright.cli.app import cli
+from meshwright.job import Asked, resolve
+from meshwright.spec.load_stack import load_stack
+from meshwright.spec.plan_file import load_plan, plan_hash
 
 ROWS = """id,model,cluster,gpus,layout,seq,batch,stack,step_s,memory_gib
 a,llama-3.1-70b,h100-sxm,64,tp=8 sp dp=1x8 zero=1 mb=1,8192,64,megatron,9.0,60
@@ -86,3 +90,38 @@ def test_wrong_input_exits_with_2(words: tuple[str, ...]) -> None:
 def test_calibrate_does_not_write_over_its_runs(runs: Path) -> None:
     result = run("calibrate", str(runs), "-o", str(runs))
     assert result.exit_code == 2 and "ending in .toml" in result.stderr and runs.read_text() == ROWS
+
+
+def test_a_plan_holds_what_was_in_the_file_of_its_stack(runs: Path, tmp_path: Path) -> None:
+    """Its hash covers the constants, and it stays what it was when the file changes or is gone."""
+    mine, saved = tmp_path / "mine.toml", tmp_path / "plan.toml"
+    assert run("calibrate", str(runs), "-o", str(mine)).exit_code == 0
+    job = ("llama-3.1-8b", "--cluster", "h100-sxm", "--gpus", "8", "--seq", "4096", "--batch", "32", "--constraint", "pp=1,cp=1")
+    made = run("plan", *job, "--stack", str(mine), "--save", str(saved), "--json")
+    assert made.exit_code == 0, made.output
+    plan = load_plan(saved)
+    assert plan.stack == str(mine) and plan.calibrated == load_stack(mine)
+    before = json.loads(run("estimate", str(saved), "--json").stdout)["step_s"]
+    assert before == json.loads(made.stdout)["plans"][0]["step_s"]
+
+    other = mine.read_text(encoding="utf-8").replace("level = ", "level = 1.25 # ")
+    mine.write_text(other, encoding="utf-8")
+    assert json.loads(run("estimate", str(saved), "--json").stdout)["step_s"] == before
+    beside = json.loads(run("estimate", str(saved), "--stack", str(mine), "--json").stdout)["step_s"]
+    assert beside != before  # what is said goes before what the plan holds
+    again = Path(tmp_path / "again.toml")
+    assert run("plan", *job, "--stack", str(mine), "--save", str(again)).exit_code == 0
+    assert plan_hash(load_plan(again)) != plan_hash(plan)
+    mine.unlink()
+    assert json.loads(run("estimate", str(saved), "--json").stdout)["step_s"] == before
+
+    edited = saved.read_text(encoding="utf-8").replace("level = ", "level = 1.25 # ")
+    saved.write_text(edited, encoding="utf-8")
+    assert "does not fit the rest of the file" in run("estimate", str(saved)).stderr
+
+
+def test_the_hash_of_a_proof_is_that_of_its_plan(runs: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.toml"
+    job = ("llama-3.1-8b", "--cluster", "h100-sxm", "--gpus", "8", "--seq", "4096", "--batch", "32", "--constraint", "pp=1,cp=1")
+    assert run("plan", *job, "--stack", "torchtitan", "--save", str(saved)).exit_code == 0
+    assert hash_of(resolve(Asked(subject=saved, source="a test"))) == plan_hash(load_plan(saved))

@@ -8,7 +8,9 @@ import pytest
 from meshwright.collectives import report as module
 from meshwright.collectives.algorithms import OPS, algorithms, ring
 from meshwright.collectives.execute import MAX_PAYLOAD_BYTES, MAX_RANKS, execute, padded_bytes
-from meshwright.collectives.report import build, report
+from meshwright.collectives.price import collective_s
+from meshwright.collectives.report import MAX_PRICED_RANKS, PRICED, build, report
+from meshwright.collectives.step_price import packed_group
 from meshwright.errors import InputError
 from meshwright.spec.load_cluster import resolve_cluster
 
@@ -63,7 +65,7 @@ def test_an_algorithm_that_is_wrong_is_not_sound(monkeypatch):
     assert [row.sound for row in rows] == [True, False, False]
 
 
-@pytest.mark.parametrize(("op", "ranks", "key"), [("broadcast", 4, "OP"), ("all_reduce", 257, "--ranks")])
+@pytest.mark.parametrize(("op", "ranks", "key"), [("broadcast", 4, "OP"), ("all_reduce", MAX_PRICED_RANKS + 1, "--ranks")])
 def test_what_cannot_be_listed_is_refused(op, ranks, key):
     with pytest.raises(InputError) as caught:
         report(op, 1, ranks)
@@ -102,3 +104,29 @@ def test_a_list_that_loses_a_message_is_found_by_running_it():
     right, wrong = execute([steps, replace(steps, **columns)], 960)
     assert right.equal
     assert not wrong.equal
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("ranks", [257, 1024, 100_000, MAX_PRICED_RANKS])
+def test_large_groups_are_told_by_formulas(op, ranks):
+    """No list is written out; times are the lines of the price, whose fastest is what plans pay."""
+    found = report(op, 1 << 27, ranks, H100)
+    per_node = 8 if ranks % 8 == 0 else 1
+    assert [row.name for row in found.algorithms] == [a.name for a in algorithms(op, ranks, per_node)]
+    assert {(row.correct, row.bytes_counted) for row in found.algorithms} == {(None, None)}
+    timed = [row for row in found.algorithms if row.time_s is not None]
+    assert {row.name for row in timed} == set(PRICED[op])
+    assert min(row.time_s for row in timed) == found.priced_s == collective_s(op, 1 << 27, packed_group(ranks, H100), H100.tiers)
+    assert found.best == min(timed, key=lambda row: row.time_s).name
+    ring = 2 if op == "all_reduce" else 1  # Thakur et al. (2005): (n-1)/n M for each half of an all_reduce
+    named = "direct" if op == "all_to_all" else "ring"
+    sent = next(row.bytes_per_rank for row in found.algorithms if row.name == named)
+    assert sent == pytest.approx(ring * (ranks - 1) / ranks * (1 << 27), rel=1e-12)
+    without = report(op, 1 << 27, ranks)
+    assert {row.time_s for row in without.algorithms} == {None} and without.best == ""
+
+
+def test_what_cannot_be_drawn_or_run_says_what_can():
+    for ask in (lambda: build("all_reduce", "ring", 257, None), lambda: report("all_reduce", 1, 257, run=True)):
+        with pytest.raises(InputError, match="up to 131,072 are priced"):
+            ask()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from math import prod
 
@@ -10,6 +11,7 @@ import pytest
 from jobs import LAYOUTS, named, numbers
 from meshwright.api import numbers_of
 from meshwright.errors import InputError
+from meshwright.explain.formula import in_full
 from meshwright.explain.rows import JSON_KEYS, attended_pairs, explain_rows
 from meshwright.job import Asked, resolve
 from meshwright.mesh import strides
@@ -256,3 +258,31 @@ def test_the_fallback_of_an_uncausal_kernel_has_no_shares():
     priced = numbers_of(resolve(asked))
     flops = [next(row.flops for row in explain_rows(priced, rank=rank, layer=0).rows if row.row.kind == "attention") for rank in (0, 8)]
     assert flops[0] == flops[1]
+
+
+def said(layout: str, named_row: str, op: str | None, gpus: int = 16) -> dict[str, str]:
+    """What is told in full of the first row of this name and collective."""
+    asked = Asked(subject="llama-3.1-8b", source="a test", cluster="h100-sxm", gpus=gpus, layouts=(layout,), seq=8192, batch=64)
+    priced = numbers_of(resolve(asked))
+    row = next(row for row in explain_rows(priced).rows if row.name == named_row and row.op == op)
+    return dict(in_full(explain_rows(priced, row=row.number), priced))
+
+
+def test_a_speed_stands_beside_what_the_link_gives():
+    """Inside one tier as its share; from several GPUs of a node as such, for each has an adapter; of a few bytes as latency."""
+    inside = said("tp=4 sp dp=1x4 zero=1 mb=1", "attention.qkv", "all_gather")["rate"]
+    reached, share = re.search(r" is ([\d.]+) GB/s a GPU, (\d+)% of nvlink's 450 GB/s$", inside).groups()
+    assert round(float(reached) / 4.5) == int(share) < 100
+    across = said("dp=1x16 zero=3 mb=1", "parameters", "all_gather")
+    assert "8 of the group's GPUs share faster links, and each brings its own 50 GB/s of leaf" in across["rate"]
+    assert float(re.search(r" is ([\d.]+) GB/s a GPU", across["rate"])[1]) > 50
+    alone = said("tp=8 sp dp=1x2 zero=1 mb=1", "parameters", "all_gather")["rate"]  # one GPU of each node
+    assert re.search(r"\d+% of leaf's 50 GB/s$", alone)
+    scalars = said("tp=4 sp dp=1x4 zero=1 mb=1", "gradient_norm", "all_reduce")["rate"]
+    assert scalars.startswith("latency, not bytes: at leaf's 50 GB/s these ")
+
+
+def test_memory_traffic_is_a_share_of_what_the_memory_gives():
+    told = said("tp=4 sp dp=1x4 zero=1 mb=1", "attention.norm", None)["memory traffic"]
+    reached, share = re.search(r"; ([\d.]+) GB/s, (\d+)% of what the memory of h100-sxm gives$", told).groups()
+    assert round(float(reached) / 33.5) == int(share)  # 3,350 GB/s

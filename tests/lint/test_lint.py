@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from meshwright.diagnose.finding import Diagnosis
+from meshwright.errors import InputError
 from meshwright.lint.judge import lint
 
 MEGATRON = """
@@ -209,3 +210,96 @@ def test_python_interface(tmp_path: Path) -> None:
     path.write_text("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 16\n", encoding="utf-8")
     assert codes(mw.lint(path)) == {"tp-across-nodes", "kv-copies"}
     assert codes(mw.lint(str(path), cluster="gb200-nvl72")) == {"kv-copies"}
+
+
+def told(answer: Diagnosis) -> str:
+    return "\n".join([*(f"{finding.title} {finding.remedy}" for finding in answer.findings), *answer.notes])
+
+
+def test_sizes_of_nobody_are_not_told(tmp_path: Path) -> None:
+    """A script without a model, or with a slip in its layers, is judged without one; tp = 3 may be right for it."""
+    script = MEGATRON.format(tp=3, pp=2, batch=252, more="--sequence-parallel").replace("--nproc_per_node 8", "--nproc_per_node 6")
+    slip = found(tmp_path, "run.sh", script.replace("--num-layers 80", "--num-layers 999999999"))
+    assert "`--num-layers` = 999,999,999 is more than any model has" in told(slip)
+    unknown = found(tmp_path, "run.sh", script.replace("--num-layers 80", ""))
+    for answer in (slip, unknown):
+        assert "num_heads" not in told(answer) and "the script's model" not in told(answer), told(answer)
+        assert any(note.startswith("nothing of the model") for note in answer.notes)
+    assert not codes(slip) & {"tp-heads", "tp-kv-heads", "tp-ffn"}
+    assert "num_heads = 64 of the script's model" in told(found(tmp_path, "run.sh", script))  # its own sizes are told
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_in_a_config(number: str, tmp_path: Path) -> None:
+    config = f'{{"train_batch_size": {number}, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {{"stage": 2}}}}'
+    (finding,) = found(tmp_path, "ds.json", config).findings
+    assert finding.code == "no-number" and "`train_batch_size` = " in finding.title
+    (tmp_path / "c.json").write_text(config, encoding="utf-8")
+    assert "no-number" in codes(found(tmp_path, "run.sh", "deepspeed --num_gpus 8 t.py --deepspeed_config c.json\n"))
+
+
+def test_torchtitan_may_say_infinity_and_not_nan(tmp_path: Path) -> None:
+    assert codes(found(tmp_path, "a.toml", TITAN.format(tp=8, pp=1, more="") + "[optimizer]\nmax_norm = inf\n", gpus=64)) == set()
+    assert codes(found(tmp_path, "b.toml", TITAN.format(tp=8, pp=1, more="") + "[optimizer]\nlr = nan\n", gpus=64)) == {"no-number"}
+
+
+def test_keys_given_twice(tmp_path: Path) -> None:
+    """DeepSpeed refuses them, so does lint; PyYAML takes the last, which lint tells."""
+    with pytest.raises(InputError, match="'train_batch_size' is given twice"):
+        found(tmp_path, "ds.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "train_batch_size": 16}')
+    config = "distributed_type: FSDP\nnum_processes: 16\nfsdp_config:\n  fsdp_version: 2\n  fsdp_version: 1\nnum_processes: 8\n"
+    answer = found(tmp_path, "a.yaml", config)
+    assert {finding.title.partition("` is given twice, on lines ")[::2] for finding in answer.findings} == {
+        ("`num_processes", "2 and 6: the last counts"), ("`fsdp_version", "4 and 5: the last counts"),
+    }  # fmt: skip
+    assert "on 8 GPUs" in answer.read[0]
+
+
+def test_what_no_rule_looks_at_is_said(tmp_path: Path) -> None:
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "none"}, "mics_shard_size": -1}
+    notes = found(tmp_path, "ds.json", json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero})).notes
+    assert any("`zero_optimization.offload_optimizer` (to cpu)" in note for note in notes)
+    assert not any("offload_param" in note or "mics" in note for note in notes)
+    fsdp = "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_use_orig_params: false\n  fsdp_backward_prefetch: BACKWARD_PRE\n"
+    notes = found(tmp_path, "a.yaml", f"distributed_type: FSDP\nnum_processes: 8\n{fsdp}").notes
+    assert "nothing of `fsdp_offload_params`, `fsdp_backward_prefetch`: no rule looks at them" in notes
+    assert (
+        "recompute=full" in found(tmp_path, "b.yaml", "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: true}").read[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "read", "note"),
+    [
+        ("2", "recompute=full=8 ", "as recompute=full=8"),  # 32 layers over 2 stages: 8 of 16
+        ("1", "recompute=full ", ""),
+        ("op", "recompute=selective ", "the nearest that a layout says"),
+        ("99", "zero=3:keep mb=1 on", ""),
+    ],
+)
+def test_selective_checkpoints_of_torchtitan(option: str, read: str, note: str, tmp_path: Path) -> None:
+    """torchtitan/distributed/activation_checkpoint.py checkpoints every n-th layer, or by operation."""
+    pipeline = 'pipeline_parallel_schedule = "1F1B"\n'
+    more = f'{pipeline}[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "{option}"\n'
+    answer = found(tmp_path, "job.toml", TITAN.format(tp=4, pp=2, more=more))
+    assert read in answer.read[0] and (not note or any(note in each for each in answer.notes))
+    assert answer.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("layers", "said", "title"),
+    [
+        (30, "--num-layers-per-virtual-pipeline-stage 2", "= 30 is no multiple of `--pipeline-model-parallel-size` 4 x `--num-layers-per-"),
+        (30, "--num-virtual-stages-per-pipeline-rank 2", "= 30 is no multiple of `--pipeline-model-parallel-size` 4 x `--num-virtual-"),
+        (30, "--decoder-first-pipeline-num-layers 5", "`--decoder-first-pipeline-num-layers` = 5 of `--num-layers` = 30 leave 25 layers"),
+        (31, "--decoder-first-pipeline-num-layers 7", ""),
+        (28, "--decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 2", ""),
+        (64, "--decoder-first-pipeline-num-layers 10 --num-virtual-stages-per-pipeline-rank 2", ""),
+        (32, "--num-layers-per-virtual-pipeline-stage 2", ""),
+    ],
+)
+def test_layers_of_pipelines_in_the_words_of_megatron(layers: int, said: str, title: str, tmp_path: Path) -> None:
+    script = MEGATRON.format(tp=4, pp=4, batch=256, more=f"--sequence-parallel {said}").replace("--num-layers 80", f"--num-layers {layers}")
+    answer = found(tmp_path, "run.sh", script)
+    assert codes(answer) == ({"pp-layers"} if title else set()), answer.findings
+    assert title in told(answer)

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from meshwright import catalog
+from meshwright.catalog import ROOT as CATALOG
 from meshwright.errors import InputError
 from meshwright.spec.cluster import Cluster, Device, Tier
 from meshwright.spec.files import parse_toml
@@ -220,7 +220,7 @@ def test_a_tier_may_name_curves_of_the_catalog_or_of_a_file(tmp_path):
     named = load_cluster(tmp_path / "named.toml").tiers
     assert named[0].curves == resolve_cluster("h100-sxm").tiers[0].curves and len(named[0].curves) == 5 and named[1].curves == ()
     (tmp_path / "nets").mkdir()
-    copied = (catalog.ROOT / "network" / "a100-sxm.toml").read_text()
+    copied = (CATALOG / "network" / "a100-sxm.toml").read_text()
     (tmp_path / "nets" / "mine.toml").write_text(copied)
     (tmp_path / "own.toml").write_text(text.replace('"h100-sxm"', '"nets/mine.toml"'))
     assert load_cluster(tmp_path / "own.toml").tiers[0].curves == resolve_cluster("a100-sxm-80g").tiers[0].curves

@@ -10,14 +10,15 @@ from itertools import pairwise
 import pytest
 
 from damage import mutate_text, mutate_values
-from meshwright import catalog
+from meshwright.catalog import list_names
+from meshwright.catalog import path as catalog_path
 from meshwright.errors import InputError
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.files import parse_toml
 from meshwright.spec.load_cluster import read_cluster, resolve_cluster
 
-CLUSTER = catalog.path("clusters", "h100-sxm").read_text()
-DEVICE = catalog.path("devices", "h100-sxm").read_text().replace("[sources]", "[device.sources]").replace("[peak", "[device.peak")
+CLUSTER = catalog_path("clusters", "h100-sxm").read_text()
+DEVICE = catalog_path("devices", "h100-sxm").read_text().replace("[sources]", "[device.sources]").replace("[peak", "[device.peak")
 INLINE = CLUSTER.replace('device = "h100-sxm"', "").replace("[[tiers]]", f"[device]\n{DEVICE}\n[[tiers]]", 1)
 
 
@@ -92,6 +93,6 @@ def test_damaged_bytes_on_disk(tmp_path):
 
 def test_any_word_is_a_name_a_file_or_a_mistake():
     rng = random.Random(4)
-    names = catalog.list_names("clusters")
+    names = list_names("clusters")
     for _ in range(300):
         outcome(resolve_cluster, mutate_text(rng.choice(names), rng))

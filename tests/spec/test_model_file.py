@@ -10,7 +10,8 @@ import re
 import pytest
 
 from damage import mutate_text, mutate_values
-from meshwright import catalog
+from meshwright.catalog import list_names
+from meshwright.catalog import path as catalog_path
 from meshwright.errors import InputError, Mistake
 from meshwright.spec.files import parse_toml
 from meshwright.spec.model import Attention, LayerKind, Mla, Model, Moe, Rope
@@ -177,9 +178,9 @@ def test_no_value_at_all_is_taken_for_a_size(value: object) -> None:
             read_model_file({**values, key: value}, "", "")
 
 
-@pytest.mark.parametrize("name", catalog.list_names("models"))
+@pytest.mark.parametrize("name", list_names("models"))
 def test_damaged_files(name: str) -> None:
-    text = catalog.path("models", name).read_text()
+    text = catalog_path("models", name).read_text()
     for seed in range(60):
         rng = random.Random(f"{name} {seed}")
         for damaged in (lambda: mutate_values(parse_toml(text, name), rng), lambda: parse_toml(mutate_text(text, rng), name)):  # noqa: B023

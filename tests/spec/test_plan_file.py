@@ -7,13 +7,14 @@ import json
 import os
 import random
 import tomllib
+from importlib import import_module
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from damage import mutate_text, mutate_values
-from meshwright import catalog
+from meshwright.catalog import path as catalog_path
 from meshwright.errors import InputError
 from meshwright.spec.files import parse_toml
 from meshwright.spec.layout import Layout, parse_layout
@@ -106,7 +107,7 @@ def test_the_hash_is_over_every_value():
 def test_a_changed_catalog_does_not_change_a_saved_plan(tmp_path, monkeypatch):
     path = tmp_path / "plan.toml"
     save_plan(PLANS["latent"], path)
-    monkeypatch.setattr(catalog, "ROOT", tmp_path / "nothing")
+    monkeypatch.setattr(import_module("meshwright.catalog"), "ROOT", tmp_path / "nothing")
     assert load_plan(path) == PLANS["latent"]
 
 
@@ -165,7 +166,7 @@ def test_a_mistake_by_hand(old, new, key):
 def test_a_cluster_of_the_catalog_may_be_named_by_hand():
     plan = PLANS["decode"]
     head = by_hand(plan_text(plan)).split("[cluster]")[0]
-    tiers = catalog.path("clusters", "l40s").read_text().replace("[[tiers]]", "[[cluster.tiers]]").replace("[tiers.", "[cluster.tiers.")
+    tiers = catalog_path("clusters", "l40s").read_text().replace("[[tiers]]", "[[cluster.tiers]]").replace("[tiers.", "[cluster.tiers.")
     assert read_plan(parse_toml(f"{head}[cluster]\n{tiers}", ""), "") == plan
 
 

@@ -21,7 +21,7 @@ import click
 
 from meshwright import __version__
 from meshwright.cli.mistakes import report_mistakes, usage_mistake
-from meshwright.cli.output import print_json
+from meshwright.cli.output import print_json, tell
 from meshwright.errors import InputError, NoAnswer
 
 COMMANDS = (
@@ -56,7 +56,7 @@ class Meshwright(click.Group):
             report_mistakes(error.mistakes, as_json)
             sys.exit(2)
         except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.ctx.get_help(), err=True)
+            tell(error.ctx.get_help())
             sys.exit(2)
         except click.UsageError as error:
             report_mistakes([usage_mistake(error)], as_json)
@@ -65,10 +65,10 @@ class Meshwright(click.Group):
             if as_json:
                 print_json(no.answer if no.answer is not None else {"answer": "no", "why": str(no)})
             else:
-                click.echo(str(no), err=True)
+                tell(str(no))
             sys.exit(1)
         except (click.Abort, KeyboardInterrupt):
-            click.echo("interrupted", err=True)
+            tell("interrupted")
             sys.exit(130)
         except BrokenPipeError:
             _silence_stdout()

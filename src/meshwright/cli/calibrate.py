@@ -8,8 +8,7 @@ import click
 
 from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import Count, OneOf, command
-from meshwright.cli.output import emit
-from meshwright.errors import InputError, Mistake
+from meshwright.cli.output import emit, tell
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
@@ -26,28 +25,13 @@ def calibrate(files: tuple[Path, ...], output: Path, cluster: str | None, op: st
     FILE is what nccl-tests or rccl-tests printed, also several runs after each other, or bench.jsonl of `bench-collectives`:
     what is written can be used as --cluster. Or it is one RUNS.csv, as for `validate`: what is written can be used as --stack.
     """
-    if output.suffix.lower() != ".toml":
-        hint = f"{output.stem or 'mine'}.toml; --cluster and --stack know a file by it"
-        raise InputError([Mistake(COMMAND_LINE, "--output", str(output), "the name of a TOML file, ending in .toml", hint)])
-    if len(files) == 1 and files[0].suffix.lower() == ".csv":
-        _calibrate_stack(files[0], output, as_json)
-        return
-    from meshwright.calibrate.measurement import fit_files
-    from meshwright.render.calibrate import calibrated_text
-    from meshwright.spec.files import write_text
+    from meshwright.api_tools import calibrated
+    from meshwright.calibrate.measurement import Calibration
+    from meshwright.render.calibrate import calibrated_stack_text, calibrated_text
 
-    found = fit_files(files, output.stem, cluster, op, ranks)
-    write_text(output, found.text)
-    click.echo(f"wrote {output}", err=True)
-    emit(as_json, {"cluster": str(output), **found.as_json()}, lambda: calibrated_text(found))
-
-
-def _calibrate_stack(file: Path, output: Path, as_json: bool) -> None:
-    from meshwright.calibrate.runs import fit_runs
-    from meshwright.render.calibrate import calibrated_stack_text
-    from meshwright.spec.files import write_text
-
-    found = fit_runs(file, output.stem)
-    write_text(output, found.text)
-    click.echo(f"wrote {output}", err=True)
-    emit(as_json, {"stack": str(output), **found.as_json()}, lambda: calibrated_stack_text(found))
+    found = calibrated(files, output, cluster, op, ranks, COMMAND_LINE, "--output")
+    tell(f"wrote {output}")
+    if isinstance(found, Calibration):
+        emit(as_json, {"cluster": str(output), **found.as_json()}, lambda: calibrated_text(found))
+    else:
+        emit(as_json, {"stack": str(output), **found.as_json()}, lambda: calibrated_stack_text(found))

@@ -20,34 +20,10 @@ MAX_COLUMNS = 8
 @click.argument("kind", type=OneOf("KIND", KINDS), metavar="models|clusters|devices")
 def catalog(kind: Kind, as_json: bool) -> None:
     """List the built-in models, clusters or devices."""
-    entries = _read(kind)
+    from meshwright.spec.catalog_entries import catalog_entries
+
+    entries = catalog_entries(kind, "command line")
     emit(as_json, {kind: entries}, lambda: _text(kind, entries))
-
-
-def _read(kind: Kind) -> list[dict[str, Any]]:
-    import tomllib
-
-    from meshwright.catalog import list_names, path
-
-    texts = {name: path(kind, name).read_text(encoding="utf-8") for name in list_names(kind)}
-    counts = _counts if kind == "models" else lambda name: {}
-    return [{"name": name, **counts(name), **_in_numbers(tomllib.loads(text))} for name, text in texts.items()]
-
-
-def _counts(name: str) -> dict[str, int]:
-    """What is asked first of a model, and is not in its file."""
-    from meshwright.spec.load_model import resolve_model
-    from meshwright.spec.model_summary import summarise
-
-    summary = summarise(resolve_model(name))
-    return {"parameters": summary.parameters, "active_parameters": summary.active_parameters}
-
-
-def _in_numbers(values: dict[str, Any]) -> dict[str, Any]:
-    """A file may say ``memory_bytes = "80GiB"``; what is printed from it, as text or JSON, starts from the number."""
-    from meshwright.units import parse_bytes
-
-    return {key: parse_bytes(value) if key.endswith("_bytes") and isinstance(value, str) else value for key, value in values.items()}
 
 
 def _text(kind: Kind, entries: list[dict[str, Any]]) -> str:

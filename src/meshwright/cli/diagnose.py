@@ -9,7 +9,7 @@ import click
 
 from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import command
-from meshwright.cli.output import emit
+from meshwright.cli.output import emit, tell
 from meshwright.errors import InputError, Mistake, NoAnswer
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def _write_repro(path: Path, evidence: Evidence, answer: Diagnosis) -> None:
     try:
         _write(path, script(evidence, answer, path.name))
     except NoAnswer as no:
-        click.echo(f"warning: {no}", err=True)
+        tell(f"warning: {no}")
 
 
 def _write(path: Path, text: str) -> None:
     from meshwright.spec.files import write_text
 
     write_text(path, text)
-    click.echo(f"wrote {path}", err=True)
+    tell(f"wrote {path}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import PlanArguments
+from meshwright.cli.output import tell
 
 if TYPE_CHECKING:
     from meshwright.job import Job
@@ -31,7 +30,7 @@ def resolved(job: PlanArguments, needs: Sequence[str] = EVERYTHING) -> Job:
 def warn(warnings: Iterable[LayoutWarning]) -> None:
     """Warnings go to stderr, each with its remedy."""
     for warning in warnings:
-        click.echo(f"warning: {warning.message}\n  hint: {warning.remedy}", err=True)
+        tell(f"warning: {warning.message}\n  hint: {warning.remedy}")
 
 
 def warn_if_too_large(job: Job) -> None:
@@ -40,4 +39,4 @@ def warn_if_too_large(job: Job) -> None:
 
     report = memory_of(job)
     if not report.fits:
-        click.echo(f"warning: this layout {report.verdict}\n  hint: `meshwright memory` says what holds the peak", err=True)
+        tell(f"warning: this layout {report.verdict}\n  hint: `meshwright memory` says what holds the peak")

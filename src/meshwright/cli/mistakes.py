@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from meshwright.cli.output import print_json
+from meshwright.cli.output import print_json, tell
 from meshwright.errors import Mistake, did_you_mean
 
 COMMAND_LINE = "command line"
@@ -19,7 +19,7 @@ def report_mistakes(mistakes: Iterable[Mistake], as_json: bool) -> None:
         print_json({"errors": [mistake.as_json() for mistake in mistakes]})
         return
     for mistake in mistakes:
-        click.echo(f"error: {mistake}", err=True)
+        tell(f"error: {mistake}")
 
 
 def usage_mistake(error: click.UsageError, ctx: click.Context | None = None) -> Mistake:

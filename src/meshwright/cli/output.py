@@ -9,14 +9,20 @@ from typing import Any
 
 import click
 
+from meshwright.render.text import printable
+
 
 def emit(as_json: bool, answer: Any, text: Callable[[], str]) -> None:
     """Print ``answer`` (a mapping or a dataclass) as JSON, or the text; ``text`` is only called if it is wanted."""
     if as_json:
         print_json(answer)
     else:
-        # Names of files and texts in them may hold halves of characters, which no terminal takes.
-        click.echo(text().encode("utf-8", "backslashreplace").decode("utf-8"))
+        click.echo(printable(text()))
+
+
+def tell(text: str) -> None:
+    """Print what is no data (a warning, a mistake, the name of a file that was written) on stderr."""
+    click.echo(printable(text), err=True)
 
 
 def print_json(answer: Any) -> None:

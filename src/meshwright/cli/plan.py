@@ -10,7 +10,7 @@ import click
 
 from meshwright.cli.mistakes import COMMAND_LINE
 from meshwright.cli.options import Count, PlanArguments, Tokens, command, plan_arguments
-from meshwright.cli.output import emit
+from meshwright.cli.output import emit, tell
 from meshwright.errors import NoAnswer
 
 if TYPE_CHECKING:
@@ -59,17 +59,11 @@ def plan(
 
 
 def _save(answer: PlanAnswer, resolved: Job, path: Path) -> None:
-    from meshwright.spec.plan_file import Plan, save_plan
+    from meshwright.api import plan_of
+    from meshwright.spec.plan_file import save_plan
 
-    assert resolved.cluster is not None and resolved.workload is not None
-    layout = answer.plans[0].estimate.layout
-    stack = resolved.stack.said if resolved.stated_stack else ""
-    saved = Plan(
-        model=resolved.model, cluster=resolved.cluster, workload=resolved.workload, layout=layout, stack=stack,
-        memory_fraction=resolved.memory_fraction,
-    )  # fmt: skip
-    save_plan(saved, path)
-    click.echo(f"wrote {path}", err=True)
+    save_plan(plan_of(resolved, answer.plans[0].estimate.layout), path)
+    tell(f"wrote {path}")
 
 
 def _progress() -> Progress | None:

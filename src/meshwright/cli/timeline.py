@@ -10,7 +10,7 @@ import click
 
 from meshwright.cli.job import resolved, warn, warn_if_too_large
 from meshwright.cli.options import PlanArguments, command, plan_arguments
-from meshwright.cli.output import emit
+from meshwright.cli.output import emit, tell
 
 if TYPE_CHECKING:
     from meshwright.timeline.report import TimelineReport
@@ -91,4 +91,4 @@ def _write(path: Path, text: str) -> None:
     from meshwright.spec.files import write_text
 
     write_text(path, text)
-    click.echo(f"wrote {path}", err=True)
+    tell(f"wrote {path}")

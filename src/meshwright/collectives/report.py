@@ -7,14 +7,21 @@ from dataclasses import dataclass, replace
 
 from meshwright.collectives.algorithms import OPS, Algorithm, StepList, algorithms
 from meshwright.collectives.execute import execute, padded_bytes
-from meshwright.collectives.price import collective_s
+from meshwright.collectives.price import collective_s, price_lines
 from meshwright.collectives.step_price import Crossover, NamedLine, best_line, crossovers, in_switch, lines, packed_group
 from meshwright.collectives.verify import verify
 from meshwright.errors import InputError, Mistake
 from meshwright.spec.cluster import Cluster
 
 MAX_RANKS = 256
-"""Step lists of a larger group take seconds to write out; the price has no such limit."""
+"""Step lists grow with the square of the group: of a larger one they would take seconds to write out, and nobody could read them."""
+
+MAX_PRICED_RANKS = 1 << 17
+"""Larger groups are told by formulas, up to this size: more GPUs than any job has."""
+
+PRICED = {"all_reduce": ("ring", "double_tree"), "all_gather": ("ring",), "reduce_scatter": ("ring",), "all_to_all": ("direct",)}
+"""The algorithms whose lines ``price.price_lines`` gives, in its order."""
+
 SIZES = tuple(float(1 << k) for k in range(10, 35, 2))
 """Payloads of the plot, 1 KiB to 16 GiB; crossovers are looked for between the first and the last."""
 
@@ -80,10 +87,15 @@ class CollectiveReport:
 def report(op: str, size_bytes: float, ranks: int, cluster: Cluster | None = None, run: bool = False) -> CollectiveReport:
     """Write out, check, price and, if asked, execute every algorithm of ``op``.
 
-    Without a cluster there are no times; two-level algorithms then split the ranks into two nodes.
-    Raises InputError: no such collective, or too many ranks.
+    Without a cluster there are no times; two-level algorithms then split the ranks into two nodes. More than MAX_RANKS are not
+    written out: their steps and bytes are the formulas', and times those of the algorithms that the price has.
+
+    Raises:
+        InputError: no such collective, or too many ranks.
     """
-    check(op, ranks)
+    check(op, ranks, MAX_RANKS if run else MAX_PRICED_RANKS)
+    if ranks > MAX_RANKS:
+        return _by_formulas(op, size_bytes, ranks, cluster)
     known = algorithms(op, ranks, _per_node(ranks, cluster))
     lists = [algorithm.build(ranks) for algorithm in known]
     found = {a.name: lines(a, ranks, cluster) for a in known} if cluster else {}
@@ -94,7 +106,29 @@ def report(op: str, size_bytes: float, ranks: int, cluster: Cluster | None = Non
     if switch:
         rows.append(_in_switch_row(switch, size_bytes))
     every = [line for group in found.values() for line in group] + ([switch] if switch else [])
-    racing = every if ranks > 1 else []
+    return _raced(op, size_bytes, ranks, cluster, rows, every if ranks > 1 else [])
+
+
+def _by_formulas(op: str, size_bytes: float, ranks: int, cluster: Cluster | None) -> CollectiveReport:
+    priced = price_lines(op, packed_group(ranks, cluster), cluster.tiers) if cluster else ()
+    known = algorithms(op, ranks, _per_node(ranks, cluster))
+    steps = {algorithm.name: int(algorithm.steps(ranks)) for algorithm in known}
+    found = {name: NamedLine(name, steps[name], line) for name, line in zip(PRICED[op], priced, strict=False)}
+    rows = [
+        AlgorithmRow(
+            name=algorithm.name, steps=steps[algorithm.name], bytes_per_rank=float(algorithm.wire_bytes(size_bytes, ranks)),
+            time_s=float(line.time_s(size_bytes)) if (line := found.get(algorithm.name)) else None,
+            latency_s=line.latency_s if line else None, executed=False, correct=None, bytes_counted=None,
+        )
+        for algorithm in known
+    ]  # fmt: skip
+    return _raced(op, size_bytes, ranks, cluster, rows, list(found.values()))
+
+
+def _raced(
+    op: str, size_bytes: float, ranks: int, cluster: Cluster | None, rows: Sequence[AlgorithmRow], racing: Sequence[NamedLine]
+) -> CollectiveReport:
+    """The report of rows, with what is fastest from which size on."""
     fastest = [best_line(racing, size) for size in SIZES] if racing else []
     return CollectiveReport(
         op=op,
@@ -114,19 +148,22 @@ def build(op: str, name: str, ranks: int, cluster: Cluster | None) -> tuple[Step
 
     Raises InputError as ``report``.
     """
-    check(op, ranks)
+    check(op, ranks, MAX_RANKS)
     known = algorithms(op, ranks, _per_node(ranks, cluster))
     found = next((algorithm.build(ranks) for algorithm in known if algorithm.name == name), None)
     return found, tuple(algorithm.name for algorithm in known)
 
 
-def check(op: str, ranks: int) -> None:
-    """Raises InputError: no such collective, or too many ranks to write out."""
+def check(op: str, ranks: int, most: int) -> None:
+    """Raises InputError: no such collective, or more ranks than ``most``."""
     mistakes = []
     if op not in OPS:
         mistakes.append(Mistake("command line", "OP", op, ", ".join(OPS), problem="is not a collective with algorithms"))
-    if not 1 <= ranks <= MAX_RANKS:
-        mistakes.append(Mistake("command line", "--ranks", ranks, f"1 to {MAX_RANKS}", problem="is too many to write out step by step"))
+    if not 1 <= ranks <= most:
+        priced = most == MAX_PRICED_RANKS
+        hint = "" if priced else f"without --show and --run up to {MAX_PRICED_RANKS:,} are priced"
+        problem = "is more than any job has" if priced else "is too many to write out step by step"
+        mistakes.append(Mistake("command line", "--ranks", ranks, f"1 to {most:,}", hint, problem))
     if mistakes:
         raise InputError(mistakes)
 

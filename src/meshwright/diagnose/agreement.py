@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from meshwright.diagnose.calls import Call, RankCalls
 from meshwright.diagnose.evidence import Evidence, Hit
+from meshwright.diagnose.finding import ranks_text
 from meshwright.diagnose.job import JobCalls, job_of
 from meshwright.diagnose.suspects import calls_in, left_out, settled
-from meshwright.recording.crosscheck import Cause, Divergence, cross_check, out_of_step
+from meshwright.recording.crosscheck import DIFFERENCES, Cause, Divergence, alike, cross_check, out_of_step, what_of
 from meshwright.recording.events import Event, Group, Header
 from meshwright.recording.read import Recording
 
@@ -68,10 +69,28 @@ def hits(evidence: Evidence, *causes: Cause) -> Iterator[Hit]:
             number = _number(first.found)  # the source's, where the cross-check counts from what it was given
             message = first.found.message.replace(f", collective {first.found.seq}:", f", collective {number}:", 1)
             told = (message, first.reason) if first.reason else (message,)
+            others = [rank for rank in first.found.events if rank not in first.ranks]
             yield Hit(
                 ranks=first.ranks, group=first.found.group, collective=f"{op} {number}", evidence=told,
-                confidence="high" if first.certain else "medium",
+                confidence="high" if first.certain else "medium", headline="" if others else _who_did_what(first, number),
+                words={"others": f"rank {others[0]}" if len(others) == 1 else "the others"},
             )  # fmt: skip
+
+
+MOST_SIDES = 3
+"""Ways of doing a call that a headline tells; the evidence has all."""
+
+
+def _who_did_what(tied: Disagreement, number: int) -> str:
+    """``Call 7 of tp.0 was all_reduce(sum) float32[8] on rank 0 and broadcast float32[8] root 0 on rank 1: ...``."""
+    if tied.cause not in DIFFERENCES or tied.cause == "splits":  # whose rules blame nobody
+        return ""
+    events = tied.found.events
+    sides = [f"{what_of(events[same[0]], place=tied.cause == 'call_site')} on {ranks_text(same)}" for same in alike(events)]
+    if len(sides) > MOST_SIDES:
+        sides = [*sides[:MOST_SIDES], f"something else on {len(sides) - MOST_SIDES} more"]
+    did = f"{', '.join(sides[:-1])} and {sides[-1]}"
+    return f"Call {number} of {tied.found.group} was {did}: they differ in {DIFFERENCES[tied.cause]}, and nothing here tells which is right"
 
 
 def _number(found: Divergence) -> int:

@@ -43,6 +43,7 @@ class Hit:
     Attributes:
         ranks, group, collective, evidence, confidence: as those of Finding, with ``confidence`` one of CONFIDENCES.
         words: fills the placeholders of the rule's ``headline`` and ``remedy``; ``ranks``, ``group`` and ``collective`` are there already.
+        headline: in place of the rule's, where that would name culprits and nothing tells who they are.
         weight: orders the hits of one kind, the largest first: seconds lost a step, for what is slow.
     """
 
@@ -52,4 +53,5 @@ class Hit:
     evidence: tuple[str, ...] = ()
     confidence: Any = "high"
     words: dict[str, object] = field(default_factory=dict)
+    headline: str = ""
     weight: float = 0.0

@@ -55,7 +55,7 @@ class Rule:
     def finding(self, hit: Hit) -> Finding:
         """The hit in this rule's words."""
         words = {"ranks": ranks_text(hit.ranks), "group": hit.group, "collective": hit.collective} | hit.words
-        title = self.headline.format(**words)
+        title = hit.headline or self.headline.format(**words)
         return Finding(
             code=self.code, title=title[:1].upper() + title[1:], ranks=tuple(sorted(set(hit.ranks))), group=hit.group,
             collective=hit.collective, evidence=hit.evidence, remedy=self.remedy.format(**words), confidence=hit.confidence,

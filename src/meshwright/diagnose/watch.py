@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from meshwright.diagnose.calls import Call, RankCalls, Status
@@ -11,8 +14,9 @@ from meshwright.diagnose.evidence import Evidence
 from meshwright.diagnose.finding import ranks_text
 from meshwright.diagnose.standing import waiters
 from meshwright.diagnose.waits import standstill
+from meshwright.errors import InputError, Mistake
 from meshwright.recording.events import Event, Group
-from meshwright.recording.progress import Progress
+from meshwright.recording.progress import Progress, read_progress
 
 SILENT_INTERVALS = 3.0
 """Writings that a rank may miss: one is a busy machine or a slow file system."""
@@ -85,6 +89,44 @@ class Watcher:
         waiting = _waiting_text(progress, each.rank)
         step = "" if each.step is None else f", in step {each.step}"
         return Behind(rank=each.rank, kind=kind, seconds=seconds, message=f"{who} {what} {seconds:.0f} s{step}{waiting}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """Why watching ended: ranks that are behind, all ranks done, or the time over.
+
+    Attributes:
+        behind: the longest silence first; empty while nothing is wrong. done: all ranks wrote that they have ended.
+    """
+
+    behind: tuple[Behind, ...]
+    done: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of the command's answer."""
+        return {"behind": [each.as_json() for each in self.behind]}
+
+
+def watch(folder: Path, every_s: float = 5.0, patience_s: float = 0.0, limit_s: float | None = None, source: str = "watch()") -> Watched:
+    """Look at a folder of progress files until a rank is behind, all are done, or the time is over.
+
+    Args:
+        every_s: between two looks. patience_s: see Watcher. limit_s: None for as long as it takes. source: for mistakes.
+
+    Raises:
+        InputError: the folder holds no progress that can be read.
+    """
+    if not read_progress(folder):
+        problem = "holds no progress_*.json that can be read" if os.path.isdir(folder) else "is not a folder"
+        raise InputError([Mistake(source, "FOLDER", str(folder), "a folder that ranks write their progress to", problem=problem)])
+    watcher, began_s = Watcher(patience_s=patience_s), time.monotonic()
+    while True:
+        now_s = time.monotonic()
+        progress = read_progress(folder)
+        behind, done = watcher.look(progress, now_s), all(each.ended for each in progress)
+        if behind or done or (limit_s is not None and now_s - began_s >= limit_s):
+            return Watched(behind=tuple(behind), done=done)
+        time.sleep(every_s if limit_s is None else min(every_s, max(0.1, limit_s - (now_s - began_s))))
 
 
 def waited_for(progress: Sequence[Progress]) -> list[int]:

@@ -20,6 +20,7 @@ from meshwright.ledger.writer import Writer
 from meshwright.mesh import Mesh
 from meshwright.notation import Sharded
 from meshwright.priced import Priced
+from meshwright.spec.cluster import Tier
 from meshwright.units import DTYPE_BYTES, format_count, format_memory, format_rate, format_seconds, format_traffic
 
 Fact = tuple[str, str]
@@ -55,16 +56,48 @@ def _collective(found: Explanation, row: ExplainedRow, numbers: Priced) -> list[
     tier = next(tier for tier in numbers.cluster.tiers if tier.name == row.tier)
     n, M = row.ranks, row.payload_bytes
     sent = row.op != "recv"
-    rate = f", {format_rate(row.wire_bytes / row.each_s)} sent" if sent and row.each_s else ""
     speed = f"{format_rate(tier.bandwidth_bytes_per_s)} per direction and GPU"
     return [
         ("operation", f"{row.op} over {row.axis}"),
         ("group", f"{_group(found, row, numbers)}; spans {row.tier}, {speed}"),
         ("payload", f"M = {M:,} bytes = {format_traffic(M)}: {PAYLOADS[row.op or '']}"),
         ("on the wire", f"{row.wire_bytes:,} bytes = {format_traffic(row.wire_bytes)}, n = {n}, by {wire_formula(row.op or '')}"),
-        ("time", f"{format_seconds(row.each_s)}{rate}, by {_line(price, row.op or '')}" if sent else "counted on the sender"),
+        ("time", f"{format_seconds(row.each_s)}, by {_line(price, row.op or '')}" if sent else "counted on the sender"),
+        ("rate", _rate(row, tier, _lanes(found, row, numbers)) if sent and row.each_s else ""),
         ("hidden", _hidden(row.row, numbers)),
     ]
+
+
+LATENCY_SHARE = 0.02
+"""Of a link's speed; what is sent slower than this waits for hops and launches, not for bytes."""
+
+
+def _rate(row: ExplainedRow, tier: Tier, lanes: int) -> str:
+    """The wire's bytes over the time, beside what the link gives: with several ranks of a node in the group the two are not of one link."""
+    reached, link = row.wire_bytes / row.each_s, tier.bandwidth_bytes_per_s
+    if reached < LATENCY_SHARE * link:
+        alone = format_seconds(row.wire_bytes / link)
+        return f"latency, not bytes: at {tier.name}'s {format_rate(link)} these {format_traffic(row.wire_bytes)} alone take {alone}"
+    told = f"{format_traffic(row.wire_bytes)} in {format_seconds(row.each_s)} is {format_rate(reached)} a GPU"
+    if lanes > 1:
+        return f"{told}: {lanes} of the group's GPUs share faster links, and each brings its own {format_rate(link)} of {tier.name}"
+    if reached > link:
+        return (
+            f"{told}, above {tier.name}'s {format_rate(link)}: these are a ring's bytes, and another algorithm that sends fewer is faster"
+        )
+    return f"{told}, {reached / link:.0%} of {tier.name}'s {format_rate(link)}"
+
+
+def _lanes(found: Explanation, row: ExplainedRow, numbers: Priced) -> int:
+    """How many ranks of the group are in one unit of the tier below its widest one (price.py: lanes); 1 inside one tier."""
+    tiers = numbers.cluster.tiers
+    widest = next(index for index, tier in enumerate(tiers) if tier.name == row.tier)
+    size = tiers[widest - 1].size if widest else None
+    axis = row.row.axis or ""
+    if size is None or axis in ("pp", "embedding", "mirror"):
+        return 1
+    mesh = Mesh(found.layout, kv_heads=numbers.ledger.model.attention.num_kv_heads)
+    return sum(rank // size == found.rank // size for rank in mesh.group_of(found.rank, axis))
 
 
 PAYLOADS = {
@@ -99,9 +132,10 @@ def _compute(found: Explanation, row: ExplainedRow, numbers: Priced) -> list[Fac
         reached = row.flops / row.each_s
         facts.append(("flops", f"{row.flops:,.0f} = {_flops(found, row, numbers)}"))
         facts.append(("rate", f"{format_count(reached)} flops/s, {reached / peak:.0%} of the dense peak of {device.name}"))
+    rate, most = moved / row.each_s, device.hbm_bandwidth_bytes_per_s
     facts.append(("memory traffic", f"{format_memory(moved)}: reads {format_memory(row.row.read_bytes)}, writes"
-                  f" {format_memory(row.row.write_bytes)}; {format_rate(moved / row.each_s)} of"
-                  f" {format_rate(device.hbm_bandwidth_bytes_per_s)}"))  # fmt: skip
+                  f" {format_memory(row.row.write_bytes)}; {format_rate(rate)}, {rate / most:.0%} of what the"
+                  f" memory of {device.name} gives"))  # fmt: skip
     facts.append(("time", f"{format_seconds(row.each_s)}, by {_line(compute, row.row.kind)}"))
     if row.row.saved_bytes:
         facts.append(("kept", f"{format_memory(row.row.saved_bytes)} for the backward, in stack {numbers.ledger.stack.name}"))

@@ -18,6 +18,10 @@ SHARDED = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 3, "2": 3, "NO_SHARD": 0, "
 """Strategies of FSDP1, by name or number; SHARD_GRAD_OP keeps parameters gathered through the step."""
 
 
+JUDGED = ("fsdp_version", "fsdp_sharding_strategy", "fsdp_reshard_after_forward", "fsdp_activation_checkpointing")
+MOST_TOLD = 12
+
+
 def is_config(values: Mapping[str, Any]) -> bool:
     return "fsdp_config" in values or "parallelism_config" in values or _word(values.get("distributed_type", "")).upper() == "FSDP"
 
@@ -40,7 +44,18 @@ def setup_of(values: Mapping[str, Any]) -> Setup:
     per_node = gpus // nodes if gpus and gpus % nodes == 0 else None
     if gpus and per_node and "HYBRID" in strategy.upper() and nodes > 1:
         degrees |= {"dp_shard": per_node, "dp_replicate": nodes}
-    return Setup(framework="FSDP (Accelerate)", degrees=degrees, gpus=gpus, gpus_per_node=per_node, words=WORDS)
+    if fsdp.get("fsdp_activation_checkpointing") is True:
+        degrees["recompute"] = "full"
+    return Setup(
+        framework="FSDP (Accelerate)", degrees=degrees, gpus=gpus, gpus_per_node=per_node, words=WORDS,
+        not_judged=_not_judged(fsdp),
+    )  # fmt: skip
+
+
+def _not_judged(fsdp: Mapping[str, Any]) -> tuple[str, ...]:
+    """Keys of ``fsdp_config`` that are switched on or hold a word (wrapping, prefetching, offloading, how weights are loaded)."""
+    told = [f"`{key}`" for key, value in fsdp.items() if isinstance(key, str) and key not in JUDGED and value not in (False, None, "")]
+    return (*told[:MOST_TOLD], *((f"{len(told) - MOST_TOLD} more keys of `fsdp_config`",) if len(told) > MOST_TOLD else ()))
 
 
 def _word(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshwright.lint.setup import Problem, Setup, whole
@@ -20,6 +20,13 @@ REMEDIES = {
     "zero3-gathers": "stage 1 or 2 if it fits, or hpZ (`zero_hpz_partition_size` = GPUs per node), which gathers inside the node",
     "zero2-pp": '`"stage": 1` with pipelines',
 }
+
+
+NOT_JUDGED = (
+    "offload_optimizer", "offload_param", "zero_hpz_partition_size", "mics_shard_size", "zero_quantized_weights",
+    "zero_quantized_gradients", "zero_quantized_nontrainable_weights",
+)  # fmt: skip
+"""Keys of ``zero_optimization`` that move state, or change what is sent (deepspeed/runtime/zero/config.py)."""
 
 
 def is_config(values: Mapping[str, Any]) -> bool:
@@ -43,7 +50,16 @@ def setup_of(values: Mapping[str, Any], gpus: int | None = None, gpus_per_node: 
     return Setup(
         framework="DeepSpeed", degrees=degrees, batch=None if problems else batch, gpus=gpus, gpus_per_node=gpus_per_node,
         words=WORDS, remedies=REMEDIES, problems=(*problems, *_two_precisions(values)),
+        not_judged=tuple(_not_judged(zero)) if isinstance(zero, dict) else (),
     )  # fmt: skip
+
+
+def _not_judged(zero: Mapping[str, Any]) -> Iterator[str]:
+    for key in NOT_JUDGED:
+        value = zero.get(key)
+        device = value.get("device", "none") if isinstance(value, dict) else ""
+        if device not in ("", "none") or value is True or (whole(value) or 1) > 1:
+            yield f"`zero_optimization.{key}`" + (f" (to {device})" if device in ("cpu", "nvme") else "")
 
 
 def _arithmetic(micro: int | None, batch: int | None, steps: int | None, ranks: int | None) -> tuple[Problem, ...]:

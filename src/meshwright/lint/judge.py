@@ -11,12 +11,13 @@ from typing import Any
 from meshwright.diagnose.finding import Diagnosis, Finding
 from meshwright.errors import InputError, Mistake
 from meshwright.lint import accelerate, deepspeed, megatron, serving, torchtitan
+from meshwright.lint.configs import read_config
 from meshwright.lint.models import stand_in
 from meshwright.lint.setup import Setup, gpus_of
 from meshwright.lint.shell import Options, options_of, read_script
 from meshwright.search.runs_on import FRAMEWORKS, obstacles
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.files import LARGEST_DEPTH, parse_json, parse_toml, read_text
+from meshwright.spec.files import read_text
 from meshwright.spec.layout import Layout
 from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.rules import CAUTIONS, RULES, Case
@@ -40,6 +41,24 @@ ASSUMED_CLUSTER = "h100-sxm"
 NOT_JUDGED = {"thin-micro-batch", "interleaved-slow-fabric"}
 """Rules that need the true device or fabric: asked only if the user names a cluster."""
 
+OF_THE_MODEL = frozenset({
+    "tp-heads", "tp-kv-heads", "tp-ffn", "tp-shared-ffn", "cp-ulysses-heads", "cp-ulysses-kv-heads", "seq-positions", "pp-layers",
+    "stages-sum", "recompute-layers", "ep-dense", "etp-dense", "ep-experts", "etp-ffn", "kv-copies", "seq-beyond-positions",
+    "vocab-padding", "thin-micro-batch",
+})  # fmt: skip
+"""Rules of a model's own sizes: not asked where the file does not say them, since a stand-in's sizes are nobody's."""
+
+OF_THE_SEQUENCE = frozenset({"cp-sequence", "sp-sequence", "seq-positions", "seq-beyond-positions", "thin-micro-batch"})
+"""Rules of the sequence's length: not asked where the file does not say it."""
+
+OF_THE_BATCH = frozenset(
+    {"batch", "few-micro-batches", "zero3-gathers", "zero2-pp", "pp-interleaved-m", "pp-dualpipe-even-m", "pp-dualpipe-m"}
+)
+"""Rules of the number of micro-batches."""
+
+OF_THE_GPUS = frozenset({"zero-alone", "partial-node"})
+"""Rules of how many GPUs there are."""
+
 SERVING = {
     "tp-heads", "tp-kv-heads", "tp-ffn", "tp-shared-ffn", "ep-experts", "gpus", "tp-across-nodes", "ep-across-nodes", "kv-copies",
     "partial-node",
@@ -62,6 +81,10 @@ def lint(path: Path, cluster: str | None = None, gpus: int | None = None) -> Dia
         setup = replace(setup, gpus=gpus)
     findings, told = _judged(setup, network)
     assumed = setup.assumed
+    if setup.model is None and not any(note.startswith("nothing of the model") for note in assumed):
+        assumed += ("nothing of the model, whose sizes the file does not say: rules of its heads, layers and experts are not asked",)
+    if setup.not_judged:
+        assumed += (f"nothing of {', '.join(setup.not_judged)}: no rule looks at {'it' if len(setup.not_judged) == 1 else 'them'}",)
     if setup.gpus is None and not setup.serving and "dp_shard" not in setup.degrees:
         assumed += ("no more GPUs than the degrees multiply to; --gpus says how many there are",)
     if network is None:
@@ -77,7 +100,10 @@ def _read(path: Path, gpus: int | None) -> Setup:
     suffix = path.suffix.lower()
     setup: Setup | None
     if suffix in (".json", ".toml", ".yaml", ".yml"):
-        setup = _of_config(_values(path, suffix, text), gpus)
+        values, slips = read_config(path, suffix, text, LEGAL)
+        setup = _of_config(values, gpus)
+        if setup is not None:
+            setup = replace(setup, problems=(*setup.problems, *slips))
     else:
         setup = _of_script(text, path.parent)
     if setup is None:
@@ -94,28 +120,6 @@ def _read(path: Path, gpus: int | None) -> Setup:
             ]
         )
     return setup
-
-
-def _values(path: Path, suffix: str, text: str) -> Mapping[str, Any]:
-    if suffix == ".json":
-        return parse_json(text, str(path), finite=False)
-    if suffix == ".toml":
-        return parse_toml(text, str(path))
-    import yaml
-
-    try:
-        depth = 0
-        for token in yaml.scan(text):
-            if isinstance(token, yaml.AliasToken):  # they can unfold to any size
-                raise ValueError("it has aliases, which no config of Accelerate has")
-            opens, closes = token.id.endswith("start>") or token.id in "[{", token.id == "<block end>" or token.id in "]}"
-            depth += opens - closes
-            if depth > LARGEST_DEPTH:
-                raise ValueError("it is nested too deeply")
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError, AttributeError) as error:
-        raise InputError([Mistake(str(path), "", None, LEGAL, problem=f"is not YAML ({str(error).splitlines()[0][:80]})")]) from None
-    return values if isinstance(values, dict) else {}
 
 
 def _of_config(values: Mapping[str, Any], gpus: int | None) -> Setup | None:
@@ -140,8 +144,10 @@ def _of_script(text: str, beside: Path) -> Setup | None:
             return torchtitan.setup_of(tables, *gpus_of(script, options))
         name = options.text("deepspeed-config", "ds-config", "deepspeed")
         if name and (beside / name).is_file():
-            values = parse_json(read_text(beside / name, LEGAL), str(beside / name), finite=False)
-            return deepspeed.setup_of(values, *gpus_of(script, options))
+            config = beside / name
+            values, slips = read_config(config, ".json", read_text(config, LEGAL), LEGAL)
+            setup = deepspeed.setup_of(values, *gpus_of(script, options))
+            return replace(setup, problems=(*setup.problems, *slips))
     return None
 
 
@@ -195,6 +201,19 @@ def _usual(per_node: int | None) -> Cluster:
     return replace(usual, tiers=tuple(replace(tier, size=per_node) if tier.size == usual.gpus_per_node else tier for tier in usual.tiers))
 
 
+def _is_asked(code: str, setup: Setup) -> bool:
+    """Whether the file says what the rule looks at, and nothing was told of it yet."""
+    if (setup.serving and code not in SERVING) or any(problem.code == code for problem in setup.problems):
+        return False  # a problem that the reader found is told in the framework's own words
+    known = {
+        OF_THE_MODEL: setup.model is not None,
+        OF_THE_SEQUENCE: setup.seq is not None,
+        OF_THE_BATCH: setup.batch is not None,
+        OF_THE_GPUS: setup.gpus is not None,
+    }
+    return all(said for codes, said in known.items() if code in codes)
+
+
 def _malformed(mistakes: list[Mistake]) -> Iterator[Finding]:
     for each in mistakes:
         yield Finding(
@@ -208,11 +227,7 @@ def _malformed(mistakes: list[Mistake]) -> Iterator[Finding]:
 def _broken(case: Case, setup: Setup, told: str) -> Iterator[Finding]:
     """Rules that the job breaks: it will not start, or will not compute what was meant."""
     for rule in RULES:
-        if setup.serving and rule.code not in SERVING:
-            continue
-        if rule.code == "batch" and setup.batch is None:
-            continue
-        if not rule.holds(case):
+        if _is_asked(rule.code, setup) and not rule.holds(case):
             value = rule.value(case) if rule.value else getattr(case.layout, rule.key, "")
             name = setup.words.get(rule.key, rule.key)
             yield Finding(
@@ -239,11 +254,7 @@ def _beyond_the_framework(case: Case, setup: Setup, told: str) -> Iterator[Findi
 def _silly(case: Case, setup: Setup, told: str, known_cluster: bool) -> Iterator[Finding]:
     """Rules of what runs and is hardly meant."""
     for caution in CAUTIONS:
-        if (setup.serving and caution.code not in SERVING) or (caution.code in NOT_JUDGED and not known_cluster):
-            continue
-        if caution.code in ("few-micro-batches", "zero3-gathers", "zero2-pp") and setup.batch is None:
-            continue
-        if caution.code in ("zero-alone", "partial-node") and setup.gpus is None:
+        if not _is_asked(caution.code, setup) or (caution.code in NOT_JUDGED and not known_cluster):
             continue
         if caution.applies(case):
             yield Finding(

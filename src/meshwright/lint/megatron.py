@@ -26,6 +26,8 @@ REMEDIES = {
     "sp-off": "add `--sequence-parallel`",
     "few-micro-batches": "a larger `--global-batch-size`, a smaller `--micro-batch-size`, or `--num-layers-per-virtual-pipeline-stage`",
     "tp-across-nodes": "a smaller `--tensor-model-parallel-size`, and `--pipeline-model-parallel-size` across nodes",
+    "pp-layers": "layers that the stages divide; `--decoder-first-pipeline-num-layers` and `--decoder-last-pipeline-num-layers` let the "
+    "first and the last stage differ",
     "kv-copies": "a `--tensor-model-parallel-size` of at most `--num-query-groups`",
     "ep-across-nodes": "a smaller `--expert-model-parallel-size`, or a dispatcher that sends a token once per node (`--moe-enable-deepep`)",
 }
@@ -48,12 +50,15 @@ def setup_of(script: Script, options: Options) -> Setup:
     degrees |= {"cp_kind": kind, "ulysses": degrees["cp"] if kind == "ulysses" else 1}
     if options.has("use-tp-pp-dp-mapping"):
         degrees["order"] = "tp-cp-ep-pp-dp"
-    degrees |= _stages(options, pp)
+    degrees |= _virtual(options, pp)
+    stages, uneven = _uneven(options, pp, int(str(degrees.get("virtual_stages", 1))))
+    degrees |= stages
     if (recompute := options.text("recompute-granularity")) in ("full", "selective"):
         degrees["recompute"] = recompute
     return Setup(
         framework="Megatron-LM", degrees=degrees, model=_model(options), seq=number("seq-length"), batch=number("global-batch-size"),
-        gpus=gpus, gpus_per_node=per_node, words=WORDS, remedies=REMEDIES, problems=tuple(_problems(script, options, tp)),
+        gpus=gpus, gpus_per_node=per_node, words=WORDS, remedies=REMEDIES, 
+        problems=(*_layers_told(options), *(uneven or ([] if stages else _chunks_told(options, pp))), *_problems(script, options, tp)),
     )  # fmt: skip
 
 
@@ -66,21 +71,31 @@ def _zero(options: Options) -> int:
     return 1 if options.has("use-distributed-optimizer") else 0
 
 
-def _stages(options: Options, pp: int) -> dict[str, object]:
-    """Virtual stages and uneven first and last stages."""
+def _virtual(options: Options, pp: int) -> dict[str, object]:
+    """Chunks per rank, said directly or by their layers."""
     layers = options.number("num-layers")
     if (virtual := options.number("num-virtual-stages-per-pipeline-rank")) and virtual > 1:
         return {"schedule": "interleaved", "virtual_stages": virtual}
     per_chunk = options.number("num-layers-per-virtual-pipeline-stage")
     if per_chunk and layers and layers // pp > per_chunk:
         return {"schedule": "interleaved", "virtual_stages": max(layers // pp // per_chunk, 1)}
-    first, last = options.number("decoder-first-pipeline-num-layers"), options.number("decoder-last-pipeline-num-layers")
-    if layers and layers <= MOST_LAYERS and (first or last) and pp > 2:
-        rest = layers - (first or 0) - (last or 0)
-        middle = pp - bool(first) - bool(last)
-        if rest > 0 and rest % middle == 0:
-            return {"stages": tuple([first] * bool(first) + [rest // middle] * middle + [last] * bool(last))}
     return {}
+
+
+def _uneven(options: Options, pp: int, virtual: int) -> tuple[dict[str, object], list[Problem]]:
+    """First and last stages of other sizes: each is cut into its chunks, and the other stages share what is left."""
+    first, last = (options.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
+    layers, middle = options.number("num-layers"), pp - bool(first) - bool(last)
+    if not (first or last) or not layers or layers > MOST_LAYERS or middle < 1:
+        return {}, []
+    said = " and ".join(f"`--decoder-{end}-pipeline-num-layers` = {n}" for end, n in (("first", first), ("last", last)) if n)
+    rest = layers - (first or 0) - (last or 0)
+    if rest <= 0 or rest % (middle * virtual) or (first or 0) % virtual or (last or 0) % virtual:
+        chunks = f", in {virtual} chunks each" if virtual > 1 else ""
+        title = f"{said} of `--num-layers` = {layers} leave {max(rest, 0)} layers, which {middle} other stages cannot share evenly{chunks}"
+        return {}, [Problem(code="pp-layers", title=title, remedy=f"numbers that leave a multiple of {middle * virtual}")]
+    sizes = [*([first // virtual] if first else []), *[rest // middle // virtual] * middle, *([last // virtual] if last else [])]
+    return {"stages": tuple(sizes * virtual)}, []
 
 
 def _model(options: Options) -> Model | None:
@@ -94,6 +109,28 @@ def _model(options: Options) -> Model | None:
         options.number("num-experts"), options.number("moe-router-topk"), options.number("moe-ffn-hidden-size") or ffn,
         gated=options.has("swiglu"),
     )  # fmt: skip
+
+
+def _layers_told(options: Options) -> list[Problem]:
+    """A number of layers that no model has: a slip, and then nothing is known of the model."""
+    layers = options.number("num-layers")
+    if not layers or layers <= MOST_LAYERS:
+        return []
+    title = f"`--num-layers` = {layers:,} is more than any model has: nothing of the model is judged"
+    return [Problem(code="value", title=title, remedy=f"a number up to {MOST_LAYERS:,}")]
+
+
+def _chunks_told(options: Options, pp: int) -> list[Problem]:
+    """Chunks that the layers do not fill, by the option that asks for them; without one the rule of pipelines says it."""
+    layers = options.number("num-layers")
+    for name, what in (("num-virtual-stages-per-pipeline-rank", "chunks"), ("num-layers-per-virtual-pipeline-stage", "layers")):
+        number = options.number(name)
+        if layers and number and number > (what == "chunks") and layers % (pp * number):
+            title = f"`--num-layers` = {layers} is no multiple of `--pipeline-model-parallel-size` {pp} x `--{name}` {number}"
+            low, high = max(layers // (pp * number), 1) * pp * number, (layers // (pp * number) + 1) * pp * number
+            remedy = f"{f'{low} or {high}' if low < high else high} layers, or another `--{name}`"
+            return [Problem(code="pp-layers", title=title, remedy=remedy)]
+    return []
 
 
 def _problems(script: Script, options: Options, tp: int) -> list[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from meshwright import catalog
+from meshwright.catalog import list_names
 from meshwright.errors import InputError
 from meshwright.spec.load_model import load_model, resolve_model
 from meshwright.spec.model import Attention, LayerKind, Model, Moe
@@ -26,7 +26,7 @@ def named_model(name: str, beside: Path | None = None) -> Model | None:
         except (InputError, OSError, ValueError):
             return None
     wanted = _plain(name.rpartition("/")[2])
-    names = {_plain(known): known for known in catalog.list_names("models")}
+    names = {_plain(known): known for known in list_names("models")}
     found = [
         known for plain, known in names.items() if re.fullmatch(rf"{re.escape(plain)}(?:instruct|chat|base|hf|it|fp8|awq|v\d+)*", wanted)
     ]
@@ -55,6 +55,6 @@ def model_of_sizes(
 
 
 def stand_in(chunks: int, stages_sum: int | None, experts: int) -> Model:
-    """A model that every layout can cut: for rules that do not look at one."""
+    """A model for rules that do not look at one, where the file does not say which it is."""
     layers = min(stages_sum or chunks * 4, MOST_LAYERS)
     return model_of_sizes(layers, 1 << 20, 1 << 13, 1 << 13, 1 << 21, 1 << 20, 1 << 24, experts << 10 if experts else None, 1, 1 << 21)

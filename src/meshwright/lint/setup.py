@@ -35,6 +35,7 @@ class Setup:
         words: how the framework calls our keys (``tp`` -> ``--tensor-model-parallel-size``).
         remedies: what to do in the framework's own terms, by the rule's code.
         assumed: sentences on what was filled in.
+        not_judged: keys of the file that change how the job runs and that no rule looks at, as the user knows them.
         problems: what the framework's reader found beside the rules.
     """
 
@@ -49,6 +50,7 @@ class Setup:
     words: Mapping[str, str] = field(default_factory=dict)
     remedies: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 

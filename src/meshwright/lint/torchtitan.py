@@ -59,15 +59,40 @@ def setup_of(values: Mapping[str, Any], gpus: int | None = None, gpus_per_node: 
         if shard == 1 and degrees["cp"] == 1:
             degrees |= {"zero": 0, "zero_variant": ""}  # nothing is sharded then
     degrees |= _schedule(parallel, pp)
-    if (mode := memory.get("mode")) in ("full", "selective"):
-        degrees["recompute"] = mode
+    known_model = _model(model)
+    chunks = pp * int(str(degrees.get("virtual_stages", 1)))
+    recompute, said = _recompute(memory, known_model.num_layers // chunks if known_model else None)
+    degrees |= recompute
     batch = training.get("global_batch_size", -1)
     known = isinstance(batch, int) and batch > 0
     return Setup(
-        framework="torchtitan", degrees=degrees, model=_model(model), seq=_degree(training, "seq_len", 2048),
+        framework="torchtitan", degrees=degrees, model=known_model, seq=_degree(training, "seq_len", 2048),
         batch=batch if known else None, gpus=gpus, gpus_per_node=gpus_per_node, words=WORDS, remedies=REMEDIES,
-        assumed=() if known else (f"the global batch is local_batch_size = {local} sequences of each data-parallel rank",),
+        assumed=(*said, *(() if known else (f"the global batch is local_batch_size = {local} sequences of each data-parallel rank",))),
     )  # fmt: skip
+
+
+def _recompute(table: Mapping[str, Any], layers: int | None) -> tuple[dict[str, object], tuple[str, ...]]:
+    """What is recomputed, and what had to be said otherwise. layers: of one pipeline stage.
+
+    torchtitan/distributed/activation_checkpoint.py: with ``selective_ac_option = "2"`` every second layer of a stage is checkpointed
+    whole, with "op" all layers but the outputs of attention, of every second product and of reduce_scatter.
+    """
+    if table.get("mode") == "full":
+        return {"recompute": "full"}, ()
+    if table.get("mode") != "selective":
+        return {}, ()
+    option = str(table.get("selective_ac_option", "2"))
+    every = whole(option)
+    if every is None:
+        return {"recompute": "selective"}, (f"`selective_ac_option` = {option} as recompute=selective, the nearest that a layout says",)
+    if every == 1:
+        return {"recompute": "full"}, ()
+    if layers is None:
+        return {}, (f"nothing of `selective_ac_option` = {option}: which layers those are depends on the model",)
+    count = layers // every
+    told = f"`selective_ac_option` = {option} as recompute=full={count}: as many layers of each stage, but its first ones" if count else ""
+    return ({"recompute": "full", "recompute_layers": count} if count else {}), ((told,) if told else ())
 
 
 def _schedule(parallel: Mapping[str, Any], pp: int) -> dict[str, object]:

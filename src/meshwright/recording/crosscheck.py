@@ -100,9 +100,9 @@ def _check_group(group: Group, calls: Calls) -> Divergence | None:
 def _missing(group: Group, seq: int, here: dict[int, Event], calls: Calls) -> Divergence:
     absent = tuple(rank for rank in calls if rank not in here)
     others = next(iter(here.items()))
-    last = [f"rank {rank} ended after {_what(calls[rank][-1]) if calls[rank] else 'nothing'}" for rank in absent]
+    last = [f"rank {rank} ended after {what_of(calls[rank][-1]) if calls[rank] else 'nothing'}" for rank in absent]
     message = (
-        f"{group.name}, collective {seq}: rank {_list(absent)} did not take part in {_what(others[1])} of rank {others[0]}; "
+        f"{group.name}, collective {seq}: {_ranks(absent)} did not take part in {what_of(others[1])} of rank {others[0]}; "
         + "; ".join(last)
     )
     return Divergence(group=group.name, axis=group.axis, seq=seq, cause="missing", ranks=absent, events=here, message=message)
@@ -152,13 +152,13 @@ def _diverged(group: Group, seq: int, cause: Cause, here: Mapping[int, Event], c
     if cause != "splits":
         # Whatever differs first between two calls is not the fault where the calls themselves are out of step.
         cause = out_of_step(calls, seq, ranks) or cause
-    told = "; ".join(f"rank {_list(same)}: {_what(here[same[0]])}" for same in _alike(here))
-    what = _OUT_OF_STEP[cause].format(_list(ranks)) if cause in _OUT_OF_STEP else f"ranks differ in {_CAUSES[cause]}"
+    told = "; ".join(f"{_ranks(same)}: {what_of(here[same[0]])}" for same in alike(here))
+    what = _OUT_OF_STEP[cause].format(_ranks(ranks)) if cause in _OUT_OF_STEP else f"ranks differ in {DIFFERENCES[cause]}"
     message = f"{group.name}, collective {seq}: {what}: {told}"
     return Divergence(group=group.name, axis=group.axis, seq=seq, cause=cause, ranks=ranks, events=dict(here), message=message)
 
 
-_OUT_OF_STEP: dict[Cause, str] = {"missing": "rank {} left a call out", "extra": "rank {} made one call too many"}
+_OUT_OF_STEP: dict[Cause, str] = {"missing": "{} left a call out", "extra": "{} made one call too many"}
 
 
 def out_of_step(calls: Calls, seq: int, ranks: Sequence[int]) -> Cause | None:
@@ -180,11 +180,12 @@ def out_of_step(calls: Calls, seq: int, ranks: Sequence[int]) -> Cause | None:
     return None
 
 
-_CAUSES: dict[Cause, str] = {
+DIFFERENCES: dict[Cause, str] = {
     "op": "the operation", "reduce_op": "the reduction", "dtype": "dtype", "shape": "shape", "root": "the root",
     "splits": "splits: what is sent is not what is expected", "order": "the order of their calls",
     "call_site": "which call this is, though shapes agree", "progress": "the step or micro-batch of this call",
 }  # fmt: skip
+"""In what ranks differ, in words."""
 
 
 def _same_calls_in_another_order(calls: Calls, start: int) -> bool:
@@ -206,7 +207,7 @@ def signature(event: Event) -> tuple[object, ...]:
     return (*what, event.module, event.call_site, event.step, event.micro_batch)
 
 
-def _alike(here: Mapping[int, Event]) -> list[list[int]]:
+def alike(here: Mapping[int, Event]) -> list[list[int]]:
     """Ranks that did the same thing, the largest set first."""
     sets: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
     for rank, event in here.items():
@@ -269,24 +270,26 @@ def _check_pair(group: Group, pair: tuple[int, int, int | None], sends: Sequence
         if cause is None:
             continue
         absent = tuple(rank for rank in (source, target) if rank not in here)
-        told = "; ".join(f"rank {rank}: {_what(event)}" for rank, event in here.items())
-        what = "has no counterpart on rank " + _list(absent) if absent else f"differs in {cause} on its two ends"
+        told = "; ".join(f"rank {rank}: {what_of(event)}" for rank, event in here.items())
+        what = "has no counterpart on " + _ranks(absent) if absent else f"differs in {cause} on its two ends"
         message = f"{group.name}, message {seq} from rank {source} to rank {target}, tag {tag}, {what}: {told}"
         ranks = absent or (source, target)
         return Divergence(group=group.name, axis=group.axis, seq=seq, cause=cause, ranks=ranks, events=here, message=message)
     return None
 
 
-def _what(event: Event) -> str:
-    """``all_reduce(sum) float32[4, 8] in layers.0.mlp.down at model.py:12``."""
+def what_of(event: Event, place: bool = True) -> str:
+    """``all_reduce(sum) float32[4, 8] in layers.0.mlp.down at model.py:12``; without where it is called only what is called."""
     reduce = f"({event.reduce_op})" if event.reduce_op else ""
     splits = f" splits {list(event.input_splits)} -> {list(event.output_splits)}" if event.input_splits else ""
+    root = f" root {event.peer}" if event.kind == "collective" and event.peer is not None else ""
+    called = f"{event.op}{reduce} {event.dtype}{list(event.shape)}{root}{splits}"
     module = f" in {event.module}" if event.module else ""
     site = f" at {event.call_site}" if event.call_site else ""
     places = (("step", event.step), ("micro-batch", event.micro_batch))
     when = "".join(f", {name} {number}" for name, number in places if number is not None)
-    return f"{event.op}{reduce} {event.dtype}{list(event.shape)}{splits}{module}{site}{when}"
+    return f"{called}{module}{site}{when}" if place else called
 
 
-def _list(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks))
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

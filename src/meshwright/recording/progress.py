@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meshwright.recording.events import MAX_RANKS, checked, columns_of, json_object
+from meshwright.spec.files import open_regular
 
 SCHEMA = "meshwright.progress/1"
 
@@ -80,7 +81,8 @@ def read_progress(folder: Path) -> list[Progress]:
 def parse_progress(path: Path) -> Progress | None:
     """None where the file is gone, torn, or of another schema."""
     try:
-        values = json_object(path.read_text(encoding="utf-8"))
+        with open_regular(path) as stream:
+            values = json_object(stream.read().decode("utf-8"))
         if values.get("schema") != SCHEMA:
             return None
         told = checked(values, _PROGRESS)

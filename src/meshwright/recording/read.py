@@ -8,6 +8,7 @@ from pathlib import Path
 
 from meshwright.errors import InputError, Mistake, Mistakes
 from meshwright.recording.events import BadRecord, Completion, Event, Header, parse_header, parse_record
+from meshwright.spec.files import open_regular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ def read_recording(path: Path) -> Recording:
         InputError: the file cannot be read, is empty, or its first line is not a header of this schema.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with open_regular(path) as stream:
+            text = stream.read().decode("utf-8", "replace").replace("\r\n", "\n")
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from None
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from meshwright.collectives.report import AlgorithmRow, CollectiveReport
+from meshwright.collectives.report import MAX_RANKS, AlgorithmRow, CollectiveReport
 from meshwright.render.text import Column, table
 from meshwright.units import format_memory, format_seconds, format_traffic
 
@@ -19,7 +19,7 @@ def collectives_text(report: CollectiveReport) -> str:
 
 def _table(report: CollectiveReport) -> str:
     where = f" on {report.cluster}" if report.cluster else ""
-    title = f"{report.op} of {format_memory(report.size_bytes)} over {report.ranks} ranks{where}"
+    title = f"{report.op} of {format_memory(report.size_bytes)} over {report.ranks:,} ranks{where}"
     priced = any(row.time_s is not None for row in report.algorithms)
     times = [Column("time", right=True), Column("of it latency", right=True)] if priced else []
     numbers = [Column(header, right=True) for header in ("steps", "busiest rank sends", "counted")]
@@ -29,6 +29,9 @@ def _table(report: CollectiveReport) -> str:
         notes.append(f"* fastest of these; plans are priced with {format_seconds(report.priced_s)}, the best of what NCCL has")
     if any(row.executed for row in report.algorithms):
         notes.append("executed on local processes against torch's own collective, float64 and int64; bytes counted from their messages")
+    elif report.ranks > MAX_RANKS:
+        has = "; only NCCL's algorithms have a time then" if priced else ""
+        notes.append(f"more than {MAX_RANKS} ranks are not written out step by step: steps and bytes are by formula{has}")
     else:
         notes.append("right: the steps were carried out on symbols; bytes counted from the steps")
     return table(title, ["algorithm", *numbers, *times, "right"], rows, notes=["", *notes])
@@ -38,11 +41,11 @@ def _cells(row: AlgorithmRow, best: str, priced: bool) -> list[str]:
     seconds = [row.time_s, row.latency_s] if priced else []
     return [
         row.name + " *" * (row.name == best),
-        str(row.steps),
+        f"{row.steps:,}",
         format_traffic(row.bytes_per_rank),
         "" if row.bytes_counted is None else format_traffic(row.bytes_counted),
         *("" if value is None else format_seconds(value) for value in seconds),
-        {None: "priced only", True: "yes", False: "NO"}[row.correct],
+        {None: "priced only" if row.time_s is not None else "by formula", True: "yes", False: "NO"}[row.correct],
     ]
 
 

@@ -28,10 +28,15 @@ def diagnosis_text(diagnosis: Diagnosis, evidence: Evidence | None = None) -> st
     lines += _tables(evidence)
     lines.append(f"verdict: {VERDICTS[diagnosis.verdict]}")
     if diagnosis.notes:
-        lines += ["", "left out:", *(f"  {note}" for note in diagnosis.notes[:MAX_NOTES])]
+        lines += ["", "left out:", *(f"  {_one_line(note)}" for note in diagnosis.notes[:MAX_NOTES])]
         if len(diagnosis.notes) > MAX_NOTES:
             lines.append(f"  ... and {len(diagnosis.notes) - MAX_NOTES:,} more")
     return "\n".join(lines)
+
+
+def _one_line(note: str) -> str:
+    """A note begins with the name of a file, which may hold line ends."""
+    return note.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _tables(evidence: Evidence | None) -> Iterator[str]:

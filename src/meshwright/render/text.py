@@ -7,12 +7,39 @@ plain text of a fixed width, so that its lines can be compared.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WIDTH = 120
 """Columns of a table that does not go to a terminal."""
+
+
+UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Unicode's categories of what a terminal would act on (escape sequences, text that runs backwards) or cannot show."""
+
+STYLES = ("\x1b[1m", "\x1b[0m")
+"""Bold on and off: all that our own tables send to a terminal beside text."""
+
+
+def printable(text: str) -> str:
+    """``text`` as it may go to a terminal: names and log lines of others come from anywhere.
+
+    What a terminal would obey is written as Python would write it (``\\x1b``); newlines, tabs and our own bold stay.
+    """
+    if all(line.isprintable() for line in text.split("\n")):
+        return text
+    return "".join(part if part in STYLES else _escaped(part) for part in re.split(r"(\x1b\[[01]m)", text))
+
+
+def _escaped(text: str) -> str:
+    from unicodedata import category
+
+    return "".join(
+        letter if letter in "\n\t" or category(letter) not in UNPRINTABLE else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +73,9 @@ def table(
         shape.add_column(Text(spec.header), justify="right" if spec.right else "left", overflow="fold", no_wrap=not spec.fold)
     for row in rows:
         # Text, not str: cells such as `bf16[B/dp, S]` are not rich's markup.
-        shape.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    parts: list[object] = [Text(title, style="bold"), Text("")] if title else []
-    return _print([*parts, shape, *(Text(note) for note in notes)], width)
+        shape.add_row(*(Text("" if cell is None else printable(str(cell))) for cell in row))
+    parts: list[object] = [Text(printable(title), style="bold"), Text("")] if title else []
+    return _print([*parts, shape, *(Text(printable(note)) for note in notes)], width)
 
 
 def facts(pairs: Iterable[tuple[str, str]], width: int = WIDTH) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import NamedTuple
 
-from meshwright import catalog
+from meshwright.catalog import ROOT as CATALOG
 from meshwright.spec.files import read_toml
 
 __all__ = ["CONSTANTS", "Constant", "Efficiency", "fitted", "prior"]
@@ -239,11 +239,11 @@ def fitted(left_out: str = "") -> Efficiency:
     Raises:
         KeyError: no such source.
     """
-    tables = read_toml(catalog.ROOT / "efficiency.toml")
+    tables = read_toml(CATALOG / "efficiency.toml")
     table = tables["left_out"][left_out] if left_out else tables["fitted"]  # type: ignore[index]
     return efficiency_of(table)  # type: ignore[arg-type]
 
 
 def sources() -> Iterable[str]:
     """The sources that the catalog has constants without."""
-    return tuple(read_toml(catalog.ROOT / "efficiency.toml")["left_out"])  # type: ignore[arg-type]
+    return tuple(read_toml(CATALOG / "efficiency.toml")["left_out"])  # type: ignore[arg-type]

@@ -10,14 +10,15 @@ import json
 import math
 import os
 import secrets
+import stat
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from meshwright.errors import InputError, Mistake
 
-__all__ = ["non_finite", "parse_json", "parse_toml", "read_json", "read_text", "read_toml", "write_text"]
+__all__ = ["non_finite", "open_regular", "parse_json", "parse_toml", "read_json", "read_text", "read_toml", "write_text"]
 
 LARGEST_FILE_BYTES = 16 << 20
 """Hand-written inputs and Hugging Face configs stay below 1 MiB; what is larger is another kind of file."""
@@ -78,10 +79,36 @@ def _walk(value: object) -> Iterator[tuple[str, object, int]]:
         waiting += [(name, item, depth + 1) for name, item in reversed(inner)]
 
 
+OWN_STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Names of streams that are open already, which a shell makes of ``<(command)``: their pipes have somebody who writes."""
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """A file's bytes. What is no file is not waited for: a pipe without a writer would block for ever, a device never end.
+
+    Raises:
+        OSError: it cannot be opened, or is neither a file nor a stream that this process was given.
+        ValueError: a NUL byte in the name.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(f"{path} is a folder")
+        if str(path).startswith(OWN_STREAMS) and not stat.S_ISREG(mode):
+            os.set_blocking(handle, True)
+        elif not stat.S_ISREG(mode):
+            raise OSError("it is a pipe, a socket or a device, and no regular file")
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
 def read_text(path: Path, legal: str) -> str:
     """The text of a UTF-8 file. Raises InputError where there is none; ``legal`` says what the file should be."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(LARGEST_FILE_BYTES + 1)
     except FileNotFoundError:
         raise _mistake(str(path), legal, "does not exist", _hint_missing(path)) from None

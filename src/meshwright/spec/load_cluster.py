@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from meshwright import catalog
+from meshwright.catalog import list_names
+from meshwright.catalog import path as catalog_path
 from meshwright.errors import InputError, Mistake, Mistakes
 from meshwright.spec.cluster import Cluster, Device, Tier
 from meshwright.spec.files import read_toml
@@ -53,13 +54,13 @@ def resolve_cluster(text: str, key: str = "--cluster") -> Cluster:
     Raises:
         InputError: neither a name of the catalog nor a file, or the file is not a cluster.
     """
-    if text.lower() in catalog.list_names("clusters"):
-        return _load_known(catalog.path("clusters", text, key))
+    if text.lower() in list_names("clusters"):
+        return _load_known(catalog_path("clusters", text, key))
     if text.lower().endswith(".toml") or "/" in text or "\\" in text or os.path.isfile(text):
         return load_cluster(Path(text))
     if not text.strip():
         raise InputError([Mistake("", key, text, "a name of `meshwright catalog clusters`, or a TOML file", problem="is empty")])
-    return load_cluster(catalog.path("clusters", text, key))
+    return load_cluster(catalog_path("clusters", text, key))
 
 
 def load_cluster(path: Path) -> Cluster:
@@ -73,7 +74,7 @@ _load_known = cache(load_cluster)
 
 def load_device(name: str) -> Device:
     """A device of the catalog. Raises InputError: there is none of that name."""
-    path = catalog.path("devices", name)
+    path = catalog_path("devices", name)
     with Mistakes.of(str(path)) as mistakes:
         device = read_device(Table(read_toml(path), mistakes))
     assert device is not None  # the catalog's own files have no mistakes
@@ -132,7 +133,7 @@ def _device_of(table: Table) -> Device | None:
     if isinstance(table.values.get("device"), dict):
         inner = table.table("device")
         return None if inner is None else read_device(inner)
-    names = catalog.list_names("devices")
+    names = list_names("devices")
     name = table.choice("device", names)
     return load_device(name) if table.sound("device") else None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from meshwright import catalog
+from meshwright.catalog import list_names
+from meshwright.catalog import path as catalog_path
 from meshwright.errors import InputError, Mistake, did_you_mean
 from meshwright.spec.files import read_json
 from meshwright.spec.huggingface import read_config
@@ -24,14 +25,14 @@ def resolve_model(text: str) -> Model:
     Raises:
         InputError: there is no such model or file, or every mistake in the file.
     """
-    if text.lower() in catalog.list_names("models"):
-        path = catalog.path("models", text)
+    if text.lower() in list_names("models"):
+        path = catalog_path("models", text)
         return _load_known(path, path.stem)
     if not text.strip():
         raise InputError([Mistake("MODEL", "", None, LEGAL, "`meshwright catalog models` lists the names", "is empty")])
     if _is_path(text):
         return load_model(Path(text))
-    names = catalog.list_names("models")
+    names = list_names("models")
     hint = did_you_mean(text.rpartition("/")[2].lower(), names) or "`meshwright catalog models` lists the names"
     raise InputError([Mistake("MODEL", "model", text, LEGAL, hint, "is neither a file nor in the catalog of models")])
 

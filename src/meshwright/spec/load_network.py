@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from meshwright import catalog
+from meshwright.catalog import ROOT as CATALOG
 from meshwright.errors import InputError, Mistake, Mistakes, did_you_mean
 from meshwright.spec.files import parse_toml, read_text
 from meshwright.spec.network import MeasuredCurve
@@ -20,7 +20,7 @@ from meshwright.spec.tables import Table
 
 __all__ = ["CURVES", "catalog_curves", "catalog_networks", "read_curve", "read_curves"]
 
-FOLDER = catalog.ROOT / "network"
+FOLDER = CATALOG / "network"
 
 CURVES = {
     "all_reduce": ("ring", "in_switch"),

@@ -21,11 +21,11 @@ from meshwright.spec.files import read_toml, write_text
 from meshwright.spec.layer_runs import print_layers, read_layers
 from meshwright.spec.layout import Layout, parse_layout
 from meshwright.spec.load_cluster import read_cluster
-from meshwright.spec.load_stack import is_stack_file
+from meshwright.spec.load_stack import is_stack_file, read_stack, stack_table
 from meshwright.spec.model import LayerKind, Model
 from meshwright.spec.model_rules import note_broken_rules
 from meshwright.spec.plain_data import from_table, to_table
-from meshwright.spec.stack import STACKS
+from meshwright.spec.stack import STACKS, Stack
 from meshwright.spec.tables import Table
 from meshwright.spec.toml_writer import toml_text
 from meshwright.spec.workload import PRECISIONS, Decode, Prefill, Training
@@ -47,6 +47,7 @@ class Plan:
 
     Attributes:
         stack: the name of the stack that the plan is for (spec/stack.py) or the file of a calibrated one, "" for none in particular.
+        calibrated: what was in that file, so that the plan stays what it was when the file changes or is gone.
         memory_fraction: part of the device's memory that may be filled.
         versions: (name, version) of what made the plan.
     """
@@ -56,6 +57,7 @@ class Plan:
     workload: Workload
     layout: Layout
     stack: str = ""
+    calibrated: Stack | None = None
     memory_fraction: float = 0.92
     versions: tuple[tuple[str, str], ...] = (("meshwright", __version__),)
 
@@ -91,7 +93,7 @@ def read_plan(values: Mapping[str, Any], file: str) -> Plan:
         table = Table(values, mistakes)
         _check_format(table)
         _check_hash(table)
-        stack = _read_stack(table)
+        stack, calibrated = _read_stack(table)
         memory_fraction = table.number("memory_fraction", above=0.0, high=1.0)
         versions = _read_versions(table)
         workload = _read_workload(table)
@@ -103,17 +105,18 @@ def read_plan(values: Mapping[str, Any], file: str) -> Plan:
         table.refuse_unread()
     assert model is not None and cluster is not None and workload is not None and layout is not None
     return Plan(
-        model=model, cluster=cluster, workload=workload, layout=layout, stack=stack,
+        model=model, cluster=cluster, workload=workload, layout=layout, stack=stack, calibrated=calibrated,
         memory_fraction=memory_fraction, versions=versions,
     )  # fmt: skip
 
 
-def _read_stack(table: Table) -> str:
-    """A stack's name, or the file of a calibrated one, which is read when it is used."""
+def _read_stack(table: Table) -> tuple[str, Stack | None]:
+    """A stack's name; or the file of a calibrated one with what was in it. Without that the file is read when it is used."""
     said = table.values.get("stack")
-    if isinstance(said, str) and is_stack_file(said):
-        return table.text("stack")
-    return table.choice("stack", STACKS, "")
+    if not (isinstance(said, str) and is_stack_file(said)):
+        return table.choice("stack", STACKS, ""), None
+    inner = table.table("calibrated", required=False)
+    return table.text("stack"), None if inner is None else read_stack(inner, said)
 
 
 def _plan_table(plan: Plan) -> dict[str, Any]:
@@ -122,6 +125,7 @@ def _plan_table(plan: Plan) -> dict[str, Any]:
     values = {
         "format": PLAN_FORMAT,
         "stack": plan.stack,
+        "calibrated": {} if plan.calibrated is None else stack_table(plan.calibrated),
         "memory_fraction": plan.memory_fraction,
         "gpus": plan.gpus,
         "layout": str(plan.layout),

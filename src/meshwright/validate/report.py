@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.spec.files import read_text
 from meshwright.validate.calibrated import judge_calibrated
 from meshwright.validate.judge import (
     Fit,
@@ -156,9 +157,10 @@ def doubtful_ids(path: Path) -> frozenset[str]:
     if not beside.is_file():
         return frozenset()
     import csv
+    import io
 
-    with beside.open(newline="", encoding="utf-8") as file:
-        return frozenset(row["id"] for row in csv.DictReader(file) if row.get("id"))
+    text = read_text(beside, "a table of doubts (CSV)")
+    return frozenset(row["id"] for row in csv.DictReader(io.StringIO(text)) if row.get("id"))
 
 
 def _naive(judged: Sequence[Judged]) -> dict[str, float]:

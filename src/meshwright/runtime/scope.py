@@ -10,16 +10,12 @@ collective's forward and restores it around what the backward sends.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """The stamp of recording.Event: its attributes of the same names."""
 
     step: int | None = None
@@ -38,26 +34,33 @@ def current() -> Scope:
     return _scope.get()
 
 
-@contextmanager
-def at(**stamp: Any) -> Iterator[None]:
+class _Inside:
+    """A scope for a ``with``. A class and no generator: layers enter a dozen of them in every pass."""
+
+    __slots__ = ("_scope", "_token")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._token = _scope.set(self._scope)
+
+    def __exit__(self, *error: object) -> None:
+        _scope.reset(self._token)
+
+
+def at(**stamp: Any) -> _Inside:
     """Set attributes of the scope inside the ``with``."""
-    token = _scope.set(replace(_scope.get(), **stamp))
-    try:
-        yield
-    finally:
-        _scope.reset(token)
+    return _Inside(_scope.get()._replace(**stamp))
 
 
-@contextmanager
-def in_module(name: str) -> Iterator[None]:
+def in_module(name: str) -> _Inside:
     """Enter a module; nested names are joined by dots."""
-    outer = _scope.get().module
-    with at(module=f"{outer}.{name}" if outer else name):
-        yield
+    step, micro_batch, chunk, phase, outer, call_site = _scope.get()
+    return _Inside(Scope(step, micro_batch, chunk, phase, f"{outer}.{name}" if outer else name, call_site))
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """What a backward keeps of its forward's scope."""
 
     module: str
@@ -72,13 +75,11 @@ def origin() -> Origin:
     return Origin(scope.module, scope.call_site or call_site(), scope.micro_batch, scope.chunk)
 
 
-@contextmanager
-def back_at(origin: Origin, phase: str) -> Iterator[None]:
+def back_at(origin: Origin, phase: str) -> _Inside:
     """Inside a backward: the forward's module and call site, in ``phase`` unless a recomputation is going on."""
     scope = _scope.get()
     now = scope.phase if scope.phase in ("", "recompute") else phase
-    with at(module=origin.module, call_site=origin.call_site, micro_batch=origin.micro_batch, chunk=origin.chunk, phase=now):
-        yield
+    return _Inside(Scope(scope.step, origin.micro_batch, origin.chunk, now, origin.module, origin.call_site))
 
 
 def transparent(file: str) -> None:

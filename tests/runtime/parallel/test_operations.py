@@ -11,7 +11,7 @@ from torch import Tensor
 
 from meshwright.runtime import saved_bytes
 from meshwright.runtime.dropout import Dropout
-from meshwright.runtime.parallel import elementwise, norm, router
+from meshwright.runtime.parallel import elementwise, norm, rotary, router
 from meshwright.runtime.reference import mlp, moe, rope
 from meshwright.runtime.scope import in_module
 from runtime.parallel.sharded import close, leaf, random
@@ -69,7 +69,16 @@ def test_rotation(interleaved: bool) -> None:
     angles = random(5, 2, seed=3)
     cos, sin = 1.3 * angles.cos(), 1.3 * angles.sin()  # the attention factor of stretched positions included
     x = random(2, 5, 3, 6)  # two dims of each head do not turn
-    assert _agree(lambda x: elementwise.rotate(x, cos, sin, interleaved), lambda x: rope.rotate(x, cos, sin, interleaved), x) == 0
+    turn = rotary.rotary((cos, sin), interleaved)
+    assert _agree(lambda x: rotary.rotate(x, turn), lambda x: rope.rotate(x, cos, sin, interleaved), x) == 0
+
+    def plain(heads: Tensor) -> Tensor:
+        q, k, v = heads.split((2, 1, 1), 2)
+        return torch.cat((v, rope.rotate(k, cos, sin, interleaved), rope.rotate(q, cos, sin, interleaved)), 2)
+
+    heads = random(2, 5, 4, 6)
+    assert _agree(lambda x: torch.cat(rotary.split_and_rotate(x, (2, 1, 1), turn)[::-1], 2), plain, heads) == 0
+    assert heads.equal(random(2, 5, 4, 6))
 
 
 def test_split_gives_tensors_of_their_own() -> None:

@@ -76,6 +76,24 @@ def _hold(parameter: Parameter, model: Model, layout: Layout) -> Held:
     return Held(name=name, copies=layout.tp if whole else 1, partial=partial)
 
 
+class Leaves:
+    """A module's parameters and buffers by dotted name, found once, and read as they are now: FSDP2 puts gathered ones in their place.
+
+    but: without those of this submodule.
+    """
+
+    def __init__(self, root: nn.Module, but: nn.Module | None = None) -> None:
+        self._places = [
+            (f"{path}.{name}" if path else name, held, name)
+            for path, module in root.named_modules(memo=None if but is None else set(but.modules()))
+            for held in (module._parameters, module._buffers)
+            for name in held
+        ]
+
+    def now(self) -> dict[str, Tensor]:
+        return {full: tensor for full, held, name in self._places if (tensor := held[name]) is not None}
+
+
 def add_parameters(root: nn.Module, tensors: Mapping[str, Tensor], trained: Iterable[str] | None = None) -> None:
     """Give a module parameters of these dotted names, in submodules; those that are not ``trained`` (None: all are) become buffers."""
     wanted = set(tensors if trained is None else trained)

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from meshwright.runtime.parallel import context, mla
 from meshwright.runtime.parallel.attention_block import Rules
-from meshwright.runtime.parallel.elementwise import rotate, split
+from meshwright.runtime.parallel.elementwise import split
 from meshwright.runtime.parallel.linear import column_linear, row_linear, sum_over_copies
 from meshwright.runtime.parallel.norm import rms_norm
+from meshwright.runtime.parallel.rotary import HEADS_DIM, rotate, split_and_rotate
 from meshwright.runtime.parallel.setting import MicroBatch, Setting
 from meshwright.runtime.recompute import recomputed
 from meshwright.runtime.reference.attention import score_scale
@@ -20,8 +21,6 @@ from meshwright.runtime.reference.weights import Weights
 from meshwright.runtime.scope import in_module
 from meshwright.spec import names
 from meshwright.spec.model import LayerKind
-
-HEADS_DIM = 2
 
 
 def attention(setting: Setting, weights: Weights, x: Tensor, index: int, kind: LayerKind, batch: MicroBatch) -> Tensor:
@@ -50,14 +49,17 @@ def _project(setting: Setting, weights: Weights, x: Tensor) -> tuple[Tensor, Ten
     with in_module(names.QKV):
         weight, bias = _summed_copies(setting, weights, q_heads * a.head_dim)
         heads = column_linear(x, weight, bias, setting.tp, setting.sp).unflatten(-1, (-1, a.head_dim))
-    q, k, v = split(heads, (q_heads, kv_heads, kv_heads), HEADS_DIM)
+    sizes = q_heads, kv_heads, kv_heads
+    if setting.rotary is not None and not a.qk_norm:
+        return split_and_rotate(heads, sizes, setting.rotary)
+    q, k, v = split(heads, sizes, HEADS_DIM)
     if a.qk_norm:
         with in_module(names.Q_NORM):
             q = rms_norm(q, weights[f"{names.Q_NORM}.weight"], model.norm_eps)
         with in_module(names.K_NORM):
             k = rms_norm(k, weights[f"{names.K_NORM}.weight"], model.norm_eps)
-    if setting.tables is not None:
-        q, k = (rotate(t, *setting.tables, model.rope.interleaved) for t in (q, k))
+    if setting.rotary is not None:
+        q, k = (rotate(t, setting.rotary) for t in (q, k))
     return q, k, v
 
 

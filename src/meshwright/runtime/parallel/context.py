@@ -31,6 +31,7 @@ from meshwright.runtime.parallel.attention_block import (
     start_backward,
 )
 from meshwright.runtime.parallel.comm import all_gather, all_to_all, reduce_scatter, start_shift
+from meshwright.runtime.parallel.flash import covers, flash_attention
 from meshwright.runtime.parallel.sequence import Positions
 
 scope.transparent(__file__)
@@ -66,11 +67,21 @@ def attention(q: Tensor, k: Tensor, v: Tensor, axes: ContextAxes, rules: Rules, 
         q = swap_in(q, axes.ulysses)
         k, v = _swap_in_packed(k, v, axes.ulysses)
         sinks, rules = _own_heads(sinks, rules, axes.ulysses, heads)
-    function = _Gathered if axes.kind == "allgather" and axes.cp.size > 1 else _Ring
-    out: Tensor = function.apply(q, k, v, sinks, axes, rules)
+    out = _core(q, k, v, sinks, axes, rules)
     if axes.ulysses.size > 1:
         out = swap_out(out, axes.ulysses)
     assert out.shape[2] == heads
+    return out
+
+
+def _core(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, axes: ContextAxes, rules: Rules) -> Tensor:
+    """What computes a case: the fused kernel where the rank has whole sequences and the kernel can, else blocks that are merged."""
+    if axes.kind == "allgather" and axes.cp.size > 1:
+        out: Tensor = _Gathered.apply(q, k, v, sinks, axes, rules)
+    elif axes.ring.size == 1 and covers(q, v, rules, sinks):
+        out = flash_attention(q, k, v, rules.scale)
+    else:
+        out = _Ring.apply(q, k, v, sinks, axes, rules)
     return out
 
 

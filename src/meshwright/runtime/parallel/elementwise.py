@@ -1,5 +1,4 @@
-"""Operations that keep little: activations (their input), rotation, splitting into heads, learned positions and
-dropout (nothing)."""
+"""Operations that keep little: activations (their input), splitting into heads, learned positions and dropout (nothing)."""
 
 from __future__ import annotations
 
@@ -7,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from meshwright.runtime.dropout import Dropout
 from meshwright.runtime.reference.mlp import activate as plain_activate
-from meshwright.runtime.reference.rope import rotate as plain_rotate
 from meshwright.spec.model import Model
 
 
@@ -25,35 +24,27 @@ class _Activation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
+        if ctx.model.activation == "swiglu":
+            return _swiglu_gradient(x, grad), None
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             (grad_x,) = torch.autograd.grad(plain_activate(leaf, ctx.model), leaf, grad)
         return grad_x, None
 
 
+def _swiglu_gradient(x: Tensor, grad: Tensor) -> Tensor:
+    """Of silu(gate) up, written where both halves belong."""
+    gate, up = x.chunk(2, -1)
+    grad_x = torch.empty_like(x)
+    grad_gate, grad_up = grad_x.chunk(2, -1)
+    torch.mul(grad, F.silu(gate), out=grad_up)
+    torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=grad_gate)
+    return grad_x
+
+
 def activate(x: Tensor, model: Model) -> Tensor:
     """reference/mlp.py's ``activate``, elementwise on the rank's own channels; its intermediates are computed again in the backward."""
     result: Tensor = _Activation.apply(x, model)
-    return result
-
-
-class _Rotation(torch.autograd.Function):
-    """A linear map of each pair; its transpose turns the other way."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-        ctx.turn = cos, sin, interleaved
-        return plain_rotate(x, cos, sin, interleaved)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        cos, sin, interleaved = ctx.turn
-        return plain_rotate(grad, cos, -sin, interleaved), None, None, None
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """reference/rope.py's ``rotate``. The tables belong to the whole model: nothing is kept for one layer."""
-    result: Tensor = _Rotation.apply(x, cos, sin, interleaved)
     return result
 
 

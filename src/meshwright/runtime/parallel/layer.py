@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from meshwright.runtime.data_parallel.units import add_parameters
+from meshwright.runtime.data_parallel.units import Leaves, add_parameters
 from meshwright.runtime.groups import alone
 from meshwright.runtime.parallel.attention import attention
 from meshwright.runtime.parallel.linear import column_linear
@@ -39,11 +39,12 @@ class Layer(nn.Module):
         super().__init__()
         self.setting, self.index, self.kind, self.recompute_whole = setting, index, kind, recompute_whole
         add_parameters(self, tensors, trained)
+        self._leaves = Leaves(self)
 
     @property
     def weights(self) -> Weights:
-        """As they are now: zero=3 puts gathered ones in their place."""
-        return {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        """As they are now."""
+        return self._leaves.now()
 
     def forward(self, x: Tensor, batch: MicroBatch) -> LayerOutput:
         """x [mb, S/(cp, tp), D]."""

@@ -16,9 +16,10 @@ from torch import Tensor
 from meshwright.runtime import scope
 from meshwright.runtime.groups import Axis, alone
 from meshwright.runtime.parallel.comm import Pending, all_gather, start_all_gather, start_all_reduce, start_reduce_scatter
-from meshwright.runtime.parallel.elementwise import rotate, split
+from meshwright.runtime.parallel.elementwise import split
 from meshwright.runtime.parallel.linear import SEQUENCE_DIM, column_linear, weight_gradient
 from meshwright.runtime.parallel.norm import rms_norm
+from meshwright.runtime.parallel.rotary import rotate
 from meshwright.runtime.parallel.setting import Setting
 from meshwright.runtime.reference.attention import LATENT_NORM_EPS
 from meshwright.runtime.reference.weights import Weights
@@ -31,8 +32,8 @@ scope.transparent(__file__)
 
 def project(setting: Setting, weights: Weights, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The normed stream x [mb, S/(cp, tp), D] to q, k [mb, S/cp, N/tp, nope + rope] and v [mb, S/cp, N/tp, Hv]."""
-    model, mla = setting.model, setting.model.attention.mla
-    assert mla is not None and setting.tables is not None
+    mla = setting.model.attention.mla
+    assert mla is not None and setting.rotary is not None
     latents = _latents(setting, weights, x)
     with in_module(names.Q_UP):
         q_up, kv_up = weights[f"{names.Q_UP}.weight"], weights[f"{names.KV_UP}.weight"]
@@ -42,8 +43,8 @@ def project(setting: Setting, weights: Weights, x: Tensor) -> tuple[Tensor, Tens
     kv = kv.unflatten(-1, (-1, mla.qk_nope_head_dim + mla.v_head_dim))
     q_plain, q_turned = q.split((mla.qk_nope_head_dim, mla.qk_rope_head_dim), -1)
     k_plain, v = split(kv, (mla.qk_nope_head_dim, mla.v_head_dim), -1)
-    q_turned = rotate(q_turned, *setting.tables, model.rope.interleaved)
-    k_turned = rotate(k_turned[:, :, None, :], *setting.tables, model.rope.interleaved).expand(-1, -1, k_plain.shape[2], -1)
+    q_turned = rotate(q_turned, setting.rotary)
+    k_turned = rotate(k_turned[:, :, None, :], setting.rotary).expand(-1, -1, k_plain.shape[2], -1)
     return torch.cat((q_plain, q_turned), -1), torch.cat((k_plain, k_turned), -1), v
 
 

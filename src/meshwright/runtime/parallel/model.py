@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from meshwright.runtime.cut import local_part
-from meshwright.runtime.data_parallel.units import ROOT, Unit, add_parameters, hold
+from meshwright.runtime.data_parallel.units import ROOT, Leaves, Unit, add_parameters, hold
 from meshwright.runtime.initialise import initialised
 from meshwright.runtime.parallel.elementwise import table_rows
 from meshwright.runtime.parallel.layer import Layer, LayerOutput, MtpLayer
@@ -111,8 +111,8 @@ class RankModel(nn.Module):
         if any(chunk.last for chunk in chunks):
             for index in range(model.num_layers, model.num_layers + model.mtp_layers):
                 self.layers[str(index)] = self._layer(index, None, tensors)
-        self._root_names = tuple(name for name in tensors if not name.startswith("layers."))
-        add_parameters(self, {name: tensors[name] for name in self._root_names})
+        add_parameters(self, {name: tensor for name, tensor in tensors.items() if not name.startswith("layers.")})
+        self._root_leaves = Leaves(self, but=self.layers)
 
     def _layer(self, index: int, place: int | None, tensors: Mapping[str, Tensor]) -> Layer:
         """place: in the chunk; None for a multi-token-prediction layer."""
@@ -199,8 +199,8 @@ class RankModel(nn.Module):
         return run
 
     def _root_weights(self) -> Weights:
-        """As they are now: zero=3 puts gathered ones in their place."""
-        return {name: self.get_parameter(name) for name in self._root_names}
+        """As they are now."""
+        return self._root_leaves.now()
 
     def _look_up(self, weights: Weights, tokens: Tensor) -> Tensor:
         """The rows of whole sequences' tokens [mb, S] for the stream: [mb, S/(cp, tp), D]."""

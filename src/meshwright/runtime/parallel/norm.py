@@ -17,19 +17,20 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        wide = widened(x)
-        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide)
+        scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
-        return weight * (wide * scale).to(x.dtype)
+        return (x * scale).to(x.dtype).mul_(weight)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, scale = ctx.saved_tensors
-        normed = widened(x) * scale
-        grad_weight = (grad * normed.to(x.dtype)).flatten(0, -2).sum(0)
-        of_normed = widened(grad * weight)
-        grad_x = scale * (of_normed - normed * (of_normed * normed).mean(-1, keepdim=True))
-        return grad_x.to(x.dtype), grad_weight, None
+        normed = x * scale
+        products = grad * normed
+        along = (products @ widened(weight))[..., None]
+        grad_x = widened(grad * weight).addcmul_(normed, along, value=-1 / x.shape[-1]).mul_(scale)
+        return grad_x.to(x.dtype), products.flatten(0, -2).sum(0).to(weight.dtype), None
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -14,8 +14,9 @@ from meshwright.runtime.groups import Axis, ProcessGroups, alone
 from meshwright.runtime.parallel.context import ContextAxes
 from meshwright.runtime.parallel.elementwise import dropped
 from meshwright.runtime.parallel.experts import ExpertAxes, Load
+from meshwright.runtime.parallel.rotary import Rotary, rotary
 from meshwright.runtime.parallel.sequence import Positions, held_positions, ring_positions
-from meshwright.runtime.reference.attention import Tables, alibi_slopes
+from meshwright.runtime.reference.attention import alibi_slopes
 from meshwright.runtime.reference.rope import rope_tables
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
@@ -29,7 +30,7 @@ class Setting:
     Attributes:
         seq: S. positions: [S/cp], of the tokens that the rank's cp place holds.
         stream_positions: of the tokens of the residual stream, S/(cp tp) of them with sp, else the same.
-        context: how attention is cut over cp. tables: of rotary positions at ``positions``; None without.
+        context: how attention is cut over cp. rotary: of the tokens at ``positions``; None without rotary positions.
         slopes: ALiBi's, of the q heads of the tp rank; None without.
         vocab: the axis over which the vocabulary is cut: tp, or an axis of one rank.
     """
@@ -41,7 +42,7 @@ class Setting:
     positions: Positions
     stream_positions: Positions
     context: ContextAxes
-    tables: Tables
+    rotary: Rotary | None
     slopes: Tensor | None
     vocab: Axis
 
@@ -88,7 +89,7 @@ def make_setting(model: Model, layout: Layout, groups: ProcessGroups, seq: int, 
         model=model, layout=layout, groups=groups, seq=seq, positions=positions,
         stream_positions=stream_positions(layout, positions, tp.place),
         context=context,
-        tables=rope_tables(model, positions.tensor, seq, dtype) if model.positions == "rope" else None,
+        rotary=rotary(rope_tables(model, positions.tensor, seq, dtype), model.rope.interleaved) if model.positions == "rope" else None,
         slopes=alibi_slopes(model.attention.num_heads).chunk(tp.size)[tp.place] if model.positions == "alibi" else None,
         vocab=tp if layout.vocab else alone("tp", tp.ranks[tp.place]),
     )  # fmt: skip

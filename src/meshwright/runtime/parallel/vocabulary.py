@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 from meshwright.runtime import scope
@@ -31,7 +32,9 @@ class _Embedding(torch.autograd.Function):
         ctx.origin, ctx.tp, ctx.sp, ctx.num_rows = scope.origin(), tp, sp, weight.shape[0]
         ctx.save_for_backward(ids)
         rows, mine = _own_rows(ids, weight.shape[0], tp)
-        looked_up = weight[rows].masked_fill(~mine[..., None], 0.0)
+        looked_up = F.embedding(rows, weight)
+        if tp.size > 1:
+            looked_up.masked_fill_(~mine[..., None], 0.0)
         return reduce_scatter(looked_up, tp, SEQUENCE_DIM) if sp else all_reduce(looked_up, tp)
 
     @staticmethod
@@ -41,9 +44,9 @@ class _Embedding(torch.autograd.Function):
             with scope.back_at(ctx.origin, "backward_input"):
                 grad = all_gather(grad, ctx.tp, SEQUENCE_DIM)
         rows, mine = _own_rows(ids, ctx.num_rows, ctx.tp)
-        grad_weight = grad.new_zeros((ctx.num_rows, grad.shape[-1]))
-        grad_weight.index_add_(0, rows.flatten(), grad.masked_fill(~mine[..., None], 0.0).flatten(0, -2))
-        return None, grad_weight, None, None
+        nowhere = ctx.num_rows  # what torch calls the padding's row: its gradients are left out
+        rows = rows.masked_fill(~mine, nowhere) if ctx.tp.size > 1 else rows
+        return None, torch.ops.aten.embedding_dense_backward(grad, rows, ctx.num_rows, nowhere, False), None, None
 
 
 def _own_rows(ids: Tensor, num_rows: int, tp: Axis) -> tuple[Tensor, Tensor]:
@@ -65,31 +68,39 @@ def embedding(ids: Tensor, weight: Tensor, tp: Axis, sp: bool = False) -> Tensor
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, vocab_size: int, tp: Axis) -> Tensor:
-        num_columns = logits.shape[-1]
-        first = tp.place * num_columns
-        # float32 at least: a sum over the vocabulary; the copy becomes what is kept for the backward
-        work = logits.to(torch.promote_types(logits.dtype, torch.float32)).clone().flatten(0, -2)
-        if first + num_columns > vocab_size:
-            work[:, max(vocab_size - first, 0) :] = -math.inf
-        labels = labels.flatten()
-        columns, mine = _own_rows(labels, num_columns, tp)
-        highest = all_reduce(work.amax(-1), tp, dist.ReduceOp.MAX)
-        work -= highest[:, None]
-        target = work.gather(-1, columns[:, None])[:, 0].masked_fill(~mine, 0.0)
-        work.exp_()
-        sums, target = all_reduce(torch.stack((work.sum(-1), target)), tp)
-        counts = labels != IGNORE_INDEX
-        work /= sums[:, None]
-        work.scatter_add_(-1, columns[:, None], -mine[:, None].to(work.dtype))
-        work.masked_fill_(~counts[:, None], 0.0)
-        ctx.save_for_backward(work)
         ctx.shape, ctx.dtype = logits.shape, logits.dtype
+        logits, labels = logits.flatten(0, -2), labels.flatten()
+        columns, mine = _own_rows(labels, logits.shape[-1], tp)
+        gradient, own_highest, own_sums = _softmax(logits, vocab_size - tp.place * logits.shape[-1])
+        highest = all_reduce(own_highest.clone(), tp, dist.ReduceOp.MAX)
+        own_sums *= (own_highest - highest).exp()
+        target = (logits.gather(-1, columns[:, None])[:, 0] - highest).masked_fill(~mine, 0.0)
+        sums, target = all_reduce(torch.stack((own_sums, target)), tp)
+        counts = labels != IGNORE_INDEX
+        gradient *= (own_sums / sums).masked_fill(~counts, 0.0)[:, None]
+        gradient.scatter_add_(-1, columns[:, None], -(mine & counts)[:, None].to(gradient.dtype))
+        ctx.save_for_backward(gradient)
         return (sums.log() - target).masked_fill(~counts, 0.0).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return (gradient * grad).to(ctx.dtype).view(ctx.shape), None, None, None
+
+
+def _softmax(logits: Tensor, true_columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of this rank's columns [T, V'/tp], of which those from ``true_columns`` on are padding, in float32 at least: a sum over the
+    vocabulary. Also, [T] each, the highest logit, and the sum of exponentials of the others less it: the highest one's share is 1 / sum.
+    """
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    if true_columns <= 0:
+        nothing = logits.new_zeros(logits.shape[:1], dtype=dtype)
+        return torch.zeros_like(logits, dtype=dtype), nothing - math.inf, nothing
+    true_logits = logits[:, :true_columns]
+    shares = true_logits.softmax(-1, dtype=dtype)
+    highest, sums = true_logits.amax(-1).to(dtype), 1 / shares.amax(-1)
+    padding = logits.shape[-1] - true_logits.shape[-1]
+    return F.pad(shares, (0, padding)) if padding else shares, highest, sums
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, vocab_size: int, tp: Axis) -> Tensor:

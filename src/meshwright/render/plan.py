@@ -53,8 +53,23 @@ def _by_stack(answer: PlanAnswer) -> str:
     rows = [_row(name, ranked) for name, ranked in answer.best_by_stack.items()]
     headers: list[Column | str] = [Column("stack", fold=False), *HEADERS[1:-1]]
     missing = [name for name in FRAMEWORKS if name not in answer.best_by_stack]
-    notes = ["", f"{', '.join(missing)}: nothing that it can express fits, of what was tried"] if missing else []
+    notes = [f"{', '.join(missing)}: nothing that it can express fits, of what was tried"] if missing else []
+    notes = ["", *notes, *faster] if (faster := _faster_than_first(answer)) or notes else []
     return table("Best for each framework, priced with its own kernels and overlap", headers, [row[:-1] for row in rows], notes=notes)
+
+
+def _faster_than_first(answer: PlanAnswer) -> list[str]:
+    """Why a framework's best may be ahead of the first plan, which is the best of what can be run to train."""
+    found = []
+    for name, ranked in answer.best_by_stack.items():
+        layout = ranked.estimate.layout
+        if ranked.step_s < answer.plans[0].step_s and ranked.runs_on == ("meshwright",) and layout.pp > 1:
+            pipeline = f"a pipeline ({layout.schedule}, zero={layout.zero}) that no framework for training has"
+            found += wrapped(
+                f"{name} is ahead of plan 1 with {pipeline}: this project's own runtime carries it out to prove it, and the plans leave"
+                f" it out unless `--constraint schedule={layout.schedule}` asks for it"
+            )
+    return found
 
 
 def _front(answer: PlanAnswer) -> str:

@@ -183,7 +183,8 @@ def _ranking(question: Question, found: Found, constraints: str) -> Ranking:
     """Of what fits, what can be run and makes sense; all of it where the user asks for it, or where nothing else is left.
 
     Left out: schedules that no framework has; and selective recomputation beside flash attention, which keeps no scores
-    that could be dropped: it costs the core once more and saves nothing.
+    that could be dropped: it costs the core once more and saves nothing. Of striped and zigzag context parallelism, which take the
+    same time and memory, zigzag stands for both: more frameworks have it.
     """
     everything = Ranking(found.segments)
     model = question.space.model
@@ -196,8 +197,19 @@ def _ranking(question: Question, found: Found, constraints: str) -> Ranking:
         for segment in found.segments
         if (segment.column.pp == 1 or segment.column.schedule in schedules) and segment.column.recompute != useless
     ]
-    ranking = Ranking(segments, partial(runnable, model=model))
+    twins = "striped" in constraints or "zigzag" in constraints
+    ranking = Ranking(segments, partial(_is_listed, question=question, twins=twins))
     return ranking if segments and ranking.best() is not None else everything
+
+
+def _is_listed(column: Column, question: Question, twins: bool) -> Any:
+    found = runnable(column, question.space.model)  # type: ignore[arg-type]
+    return found if twins else found & _is_first_of_twins(column, question)
+
+
+def _is_first_of_twins(column: Column, question: Question) -> Any:
+    """False for a striped layout where the zigzag one beside it is legal (spec/rules/context.py)."""
+    return (column.cp_kind != "striped") | (column.cp == 1) | (question.space.workload.seq % (2 * column.cp) != 0)
 
 
 def _wanted(model: Model, constraint: Condition, stack: Stack | None) -> Condition:
@@ -231,7 +243,7 @@ def _best_by_stack(finalists: Finalists, ranking: Ranking) -> dict[str, Ranked]:
     question = finalists.question
     model = question.space.model
     best: dict[str, Ranked] = {}
-    everything = ranking.whole()
+    everything = ranking.whole(partial(_is_first_of_twins, question=question))
     for framework in FRAMEWORKS:
         own = replace(question, stack=STACKS[framework])
         leaders = everything.leaders(TRIED, _what_stacks_reorder, partial(expressible, framework, model=model))

@@ -47,9 +47,9 @@ class Ranking:
         self._segments = segments
         self._only = only
 
-    def whole(self) -> Ranking:
-        """The same without ``only``, for questions that ask for less anyway."""
-        return Ranking(self._segments)
+    def whole(self, only: Callable[[Column], Any] | None = None) -> Ranking:
+        """The same with another ``only``, for questions that ask for less."""
+        return Ranking(self._segments, only)
 
     def _visit(self) -> Iterator[tuple[float, Segment]]:
         for index in self._order:

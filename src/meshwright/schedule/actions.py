@@ -118,7 +118,7 @@ class Schedule:
         """Chunks of all copies."""
         return len(self.rank_of_chunk)
 
-    @property
+    @cached_property
     def num_stages(self) -> int:
         """Pieces that the model is cut into."""
         return len(self.rank_of_chunk) // self.copies

@@ -40,13 +40,19 @@ def unit_times(schedule: Schedule) -> list[list[tuple[int, int]]]:
         actions, found = schedule.actions[rank], times[rank]
         while len(found) < len(actions):
             group = _group(actions, len(found))
-            needs = [need for action in group if (need := input_of(schedule, action)) is not None]
-            missing = next((need for need in needs if need not in done), None)
+            start, end = found[-1][1] if found else 0, 0
+            missing = None
+            for action in group:
+                end += UNITS[action.kind]
+                if (need := input_of(schedule, action)) is not None:
+                    if need not in done:
+                        missing = need
+                        break
+                    start = max(start, done[need])
             if missing is not None:
                 waiting[missing] = rank
                 break
-            start = max([found[-1][1] if found else 0, *(done[need] for need in needs)])
-            end = start + sum(UNITS[action.kind] for action in group)
+            end += start
             for action in group:
                 found.append((start, end))
                 if action.kind != Kind.BACKWARD_WEIGHT:

@@ -25,6 +25,7 @@ from meshwright.spec.model import Model
 from meshwright.spec.plan_file import Plan, read_plan
 from meshwright.spec.rules import LayoutWarning, check
 from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
+from meshwright.spec.used_units import with_used_units
 from meshwright.spec.workload import PRECISIONS, Training
 
 NEEDS = ("cluster", "workload", "layout")
@@ -110,6 +111,14 @@ def resolve(asked: Asked, needs: Sequence[str] = NEEDS) -> Job:
     return job
 
 
+def _placed(cluster: Cluster, sizes: set[int]) -> tuple[Cluster, list[str]]:
+    """The cluster as far as the job takes it, where all layouts have as many ranks; and what was assumed of that."""
+    if len(sizes) > 1:
+        return cluster, []
+    used, said = with_used_units(cluster, *sizes)
+    return used, [said] if said else []
+
+
 class _Reader:
     """Reads the parts one after the other and keeps all mistakes.
 
@@ -137,6 +146,9 @@ class _Reader:
         if self.mistakes or model is None:
             return None
         self.mistakes += device_mistakes(cluster, workload, asked)
+        if cluster is not None:
+            cluster, placed = _placed(cluster, {layout.world_size for layout in layouts} or {gpus or 1})
+            assumed = [*assumed, *placed]
         warnings = []
         for index, layout in enumerate(layouts):
             step = workload or fitting_workload(model, layout)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.load_cluster import resolve_cluster
+from meshwright.spec.used_units import with_used_units
 from meshwright.validate.runs import LARGEST, Run, Unjudgeable
 
 GPUS = (
@@ -23,10 +24,6 @@ EXPORT_NVLINK_BYTES_PER_S = 200e9
 
 HBM2E_96G_BYTES_PER_S = 2.45e12
 """The H100 with 96 GB of HBM2e: six stacks of 1,024 bits at 3.2 Gb/s (torchtitan's H100s; JEDEC JESD235D's fastest grade)."""
-
-NVL72, NVL64 = 72, 64
-"""Jobs of several racks whose GPUs are no multiple of 72 take 16 of a rack's 18 trays, so that groups of powers of two stay inside
-(NVIDIA, Slurm block scheduling for GB200: --segment=16)."""
 
 
 @lru_cache(maxsize=32)
@@ -66,8 +63,7 @@ def _with_links(run: Run, cluster: Cluster) -> tuple[Cluster, list[str]]:
     tiers = list(cluster.tiers)
     if re.search("a800", run.text("gpu"), re.IGNORECASE):
         tiers[0] = replace(tiers[0], bandwidth_bytes_per_s=EXPORT_NVLINK_BYTES_PER_S)
-    if tiers[0].size == NVL72 and run.whole("gpus") > NVL72 and run.whole("gpus") % NVL72:
-        tiers = [replace(tier, size=tier.size // NVL72 * NVL64 if tier.size else None) for tier in tiers]
+    tiers = list(with_used_units(replace(cluster, tiers=tuple(tiers)), run.whole("gpus"))[0].tiers)
     per_node = run.whole("gpus_per_node", tiers[0].size or 8)
     speed = inter_node_bytes_per_s(run.text("inter_link"), per_node)
     assumed = []

@@ -104,3 +104,7 @@ def test_the_command_by_itself_says_how_it_is_started(meshwright, monkeypatch):
     result = meshwright("bench-collectives", "-o", "bench.jsonl")
     assert result.exit_code == 2
     assert "torchrun --nproc-per-node 8 -m meshwright bench-collectives" in result.stderr
+
+
+def test_a_line_that_is_nested_without_end_is_refused():
+    assert refused(text() + '{"op": ' * 100_000 + "\n") == ["line 6"]

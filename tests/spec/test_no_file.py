@@ -61,3 +61,11 @@ def test_what_a_shell_hands_over_is_read(tmp_path: Path) -> None:
     with open_regular(Path(f"/dev/fd/{read}")) as stream:
         assert stream.read() == b"{}"
     os.close(read)
+
+
+@pytest.mark.parametrize(
+    "words", [("watch", "{}"), ("timeline", "llama-3.1-8b", *JOB, "--recording", "{}"), ("diagnose", "{}")], ids=" ".join
+)
+def test_a_name_that_no_file_system_takes(words: tuple[str, ...], meshwright: Callable[..., Result]) -> None:
+    done = meshwright(*(word.format("x" * 5000) for word in words))
+    assert done.exit_code == 2 and len(done.output) < 2000

@@ -36,7 +36,7 @@ def parse(text: str, file: str) -> list[Point]:
 def _object(line: str, number: int, mistakes: Mistakes) -> Table | None:
     try:
         values = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # thousands of brackets
         mistakes.add(f"line {number}", line, "one JSON object", problem=f"cannot be read: {error}")
         return None
     if not isinstance(values, dict):

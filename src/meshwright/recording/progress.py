@@ -74,7 +74,11 @@ def write_progress(folder: Path, progress: Progress) -> None:
 
 def read_progress(folder: Path) -> list[Progress]:
     """All ranks' files that can be read, in order of rank. What is not a progress file is left out."""
-    found = (parse_progress(path) for path in sorted(folder.glob("progress_*.json")))
+    try:
+        paths = sorted(folder.glob("progress_*.json"))
+    except OSError:  # a name that is too long, a folder that may not be read
+        paths = []
+    found = map(parse_progress, paths)
     return sorted((progress for progress in found if progress is not None), key=lambda progress: progress.rank)
 
 

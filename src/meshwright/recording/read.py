@@ -89,7 +89,10 @@ def read_recordings(folder: Path) -> list[Recording]:
     Raises:
         InputError: no file, a file without a header, two files of one rank, or files of different jobs.
     """
-    paths = sorted(folder.glob("*.jsonl"))
+    try:
+        paths = sorted(folder.glob("*.jsonl"))
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise _unreadable(folder, error.strerror or str(error)) from None
     with Mistakes.of(str(folder)) as mistakes:
         if not paths:
             mistakes.add("", None, "a folder with one rank_*.jsonl per rank", problem="has no recording")

@@ -163,3 +163,12 @@ def test_nothing_is_said_of_a_batch_that_nobody_gave():
     said = resolve(replace(asked, seq=8192, batch=8), ("cluster", "layout")).warnings[0]
     assert [warning.code for warning in without] == ["sp-off"]
     assert {warning.code for warning in said} == {"sp-off", "few-micro-batches"}
+
+
+def test_a_batch_in_tokens_is_told_before_anything_is_simulated(meshwright):
+    """As many micro-batches would fill the memory of the machine that asks."""
+    asked = ("--cluster", "h100-sxm", "--gpus", "8", "--seq", "8192", "--batch", "4194304")
+    for words in (("plan", "llama-3.1-8b"), ("estimate", "llama-3.1-8b", "--layout", "tp=8 mb=1")):
+        done = meshwright(*words, *asked)
+        assert done.exit_code == 2
+        assert "`--batch` = 4194304 is not legal" in done.output and "sequences, not tokens: 4M tokens of 8,192 are 512" in done.output

@@ -42,6 +42,9 @@ DEFAULT_STEP_TOKENS = 4 * 1024 * 1024
 LARGEST_COUNT = 10**8
 """No job has more GPUs, tokens in a sequence or sequences in a batch (spec/rules/sizes.py)."""
 
+LARGEST_BATCH = 10**6
+"""Sequences of one step: ten times the largest batches there are. Beyond it tokens were meant, and a pipeline of them is simulated."""
+
 T = TypeVar("T")
 
 
@@ -175,15 +178,17 @@ class _Reader:
         for key, value in counts.items():
             if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT):
                 self.refuse(key, value, f"a whole number from 1 to {LARGEST_COUNT}")
+            elif key == "batch" and value is not None and value > LARGEST_BATCH:
+                self.refuse(key, value, f"a whole number from 1 to {LARGEST_BATCH:,}", "sequences, not tokens: 4M tokens of 8,192 are 512")
         said = self.asked.memory_fraction
         if said is not None and not (isinstance(said, int | float) and 0 < said <= 1):
             self.refuse("memory_fraction", str(said), "a number above 0 and up to 1, e.g. 0.92")
 
-    def refuse(self, key: str, value: object, legal: str) -> None:
+    def refuse(self, key: str, value: object, legal: str, hint: str = "") -> None:
         """Note a value that cannot be read, and go on as if it had not been said."""
         asked = self.asked
         name = key.replace("_", "-") if asked.dashes else key
-        self.mistakes.append(Mistake(asked.source, asked.dashes + name, value, legal))
+        self.mistakes.append(Mistake(asked.source, asked.dashes + name, value, legal, hint))
         without: dict[str, Any] = {key: None}
         self.asked = replace(asked, **without)
 

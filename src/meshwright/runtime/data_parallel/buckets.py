@@ -32,7 +32,7 @@ class _Part:
     """The dense or the expert parameters of a unit.
 
     shard: the axis over which they are cut (an axis of one rank for zero=0). copies: the axis of those with the same shard.
-    total: the reduced gradients: [numel] packed for all ranks (zero=0), or this rank's packed shard.
+    total: the reduced gradients: [numel] packed for all ranks (zero=0), or this rank's packed shard. stale: it is the last step's.
     """
 
     held: tuple[Held, ...]
@@ -40,6 +40,7 @@ class _Part:
     shard: Axis
     copies: Axis
     total: Tensor
+    stale: bool = False
     shares: list[Share] = field(default_factory=list)
     pending: Pending | None = None
 
@@ -87,7 +88,7 @@ class Buckets:
             if first:
                 bucket.gradients.clear()
                 for part in bucket.parts:
-                    part.total.zero_()
+                    part.stale = True
 
     def end_micro_batch(self) -> None:
         """Send the units whose parameters did not all take part in this backward, and wait for what is on its way."""
@@ -103,12 +104,19 @@ class Buckets:
     def _take_over(self, bucket: _Bucket) -> None:
         """Wait for what the bucket has on its way, and add it up."""
         for part in bucket.parts:
-            if part.pending is not None:
-                part.total += part.pending.wait()
-                part.pending = None
+            if part.pending is None:
+                continue
+            summed, part.pending = part.pending.wait(), None
+            if part.stale:
+                part.total.copy_(summed)  # nothing to do where it was summed in place
+            else:
+                part.total += summed
+            part.stale = False
 
     def finish_gradients(self) -> None:
         """Sums over tp, and over the replicas of a shard."""
+        for part in (part for bucket in self._buckets for part in bucket.parts if part.stale):
+            part.total.zero_()
         sum_over_tensor_ranks(self.shares, self._groups["tp"])
         if self._zero == 0:
             return
@@ -154,7 +162,8 @@ class Buckets:
         for part in bucket.parts:
             gradients = [self._gradient(bucket, held, p) for held, p in zip(part.held, part.parameters, strict=True)]
             self._sum_kv_copies(bucket, part, gradients)
-            packed = pack(gradients, part.shard.size, self._dtype).flatten()
+            into = part.total if self._zero == 0 and part.stale else None
+            packed = pack(gradients, part.shard.size, self._dtype, into)
             with scope.at(phase="reduce", module=_module(bucket, part), **self._when()):
                 part.pending = start_all_reduce(packed, part.copies) if self._zero == 0 else start_reduce_scatter(packed, part.shard)
 

@@ -47,13 +47,23 @@ class _Part:
 
 @dataclass(kw_only=True)
 class _Bucket:
+    """widened: gradients so far, of micro-batches together, by name; only where parameters are narrower than gradients. Else they are
+    where autograd adds them up, which costs nothing more.
+    """
+
     unit: Unit
     parts: list[_Part]
-    gradients: dict[str, Tensor] = field(default_factory=dict)
+    widened: dict[str, Tensor] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
 
     def complete(self) -> bool:
         return len(self.arrived) == len(self.unit.held)
+
+    def forget_gradients(self) -> None:
+        self.widened.clear()
+        for part in self.parts:
+            for parameter in part.parameters:
+                parameter.grad = None
 
 
 class Buckets:
@@ -63,6 +73,9 @@ class Buckets:
         units: in the order of the forward, the root last. groups: of this rank. zero: 0, 1 or 2.
         gradient_dtype: of accumulation and of the reduction.
     """
+
+    counts_arrivals = True
+    """Whether a unit is sent as soon as its gradients are there; else its ``_send`` is called."""
 
     def __init__(self, units: Sequence[Unit], groups: ProcessGroups, zero: int, gradient_dtype: torch.dtype) -> None:
         self._zero, self._groups, self._dtype = zero, groups, gradient_dtype
@@ -74,7 +87,8 @@ class Buckets:
         for bucket in self._buckets:
             for part in bucket.parts:
                 for held, parameter in zip(part.held, part.parameters, strict=True):
-                    parameter.register_post_accumulate_grad_hook(self._hook(bucket, held))
+                    if self.counts_arrivals or parameter.dtype != gradient_dtype:
+                        parameter.register_post_accumulate_grad_hook(self._hook(bucket, held))
 
     @property
     def shares(self) -> list[Share]:
@@ -86,7 +100,7 @@ class Buckets:
         for bucket in self._buckets:
             bucket.arrived.clear()
             if first:
-                bucket.gradients.clear()
+                bucket.forget_gradients()
                 for part in bucket.parts:
                     part.stale = True
 
@@ -99,7 +113,7 @@ class Buckets:
         self._next = len(self._order)
         for bucket in self._order:
             self._take_over(bucket)
-            bucket.gradients.clear()
+            bucket.forget_gradients()
 
     def _take_over(self, bucket: _Bucket) -> None:
         """Wait for what the bucket has on its way, and add it up."""
@@ -143,11 +157,12 @@ class Buckets:
         def accumulated(parameter: Tensor) -> None:
             gradient = parameter.grad
             assert gradient is not None
-            parameter.grad = None
-            if held.name in bucket.gradients:
-                bucket.gradients[held.name] += gradient
-            else:
-                bucket.gradients[held.name] = gradient.to(self._dtype)
+            if gradient.dtype != self._dtype:
+                parameter.grad = None
+                if held.name in bucket.widened:
+                    bucket.widened[held.name] += gradient
+                else:
+                    bucket.widened[held.name] = gradient.to(self._dtype)
             bucket.arrived.add(held.name)
             self._send_complete()
 
@@ -173,7 +188,7 @@ class Buckets:
 
     def _gradient(self, bucket: _Bucket, held: Held, parameter: nn.Parameter) -> Tensor:
         """Zeros for a parameter that no token met: its group sums it all the same."""
-        found = bucket.gradients.get(held.name)
+        found = parameter.grad if parameter.dtype == self._dtype else bucket.widened.get(held.name)
         return torch.zeros_like(parameter, dtype=self._dtype) if found is None else found
 
     def _sum_kv_copies(self, bucket: _Bucket, part: _Part, gradients: list[Tensor]) -> None:

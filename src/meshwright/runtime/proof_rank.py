@@ -36,17 +36,19 @@ def run(job: ProofJob, seed: int, experts: Experts = ()) -> RankResult:
     training = Training(model, layout, groups, job.workload.seq, precision, recipe_of(job), seed, gathered, job.stages())
     head = header(rank, layout.world_size, groups.recorded().values(), mesh.coordinates(rank), job.plan_hash)
     sink = _Sink(job, head)
-    done = []
+    done: list[StepResult] = []
+    gradients: list[dict[str, Piece]] = []
     with _watched(job, head, sink) as watched, Recorder(watched, groups.recorded()):
         for step in range(job.steps):
             with at(step=step):
                 done.append(training.step(_own_batches(job, step, mesh.coordinates(rank), experts[step] if experts else ())))
+                gradients.append(_gradients(training, done[-1]))
     sink.close()
     return RankResult(
         rank=rank,
         losses=tuple(float(result.loss) for result in done),
         gradient_norms=tuple(float(result.gradient_norm) for result in done),
-        gradients=tuple(_gradients(training, result) for result in done),
+        gradients=tuple(gradients),
         weights=_weights(training),
         header=head,
         events=tuple(sink.events),

@@ -43,7 +43,8 @@ class StepResult:
 
     Attributes:
         loss: this rank's summand, a scalar: the sum over all ranks is the job's loss.
-        gradient_norm: of the whole model, before clipping. gradients: of this rank's shares, before clipping.
+        gradient_norm: of the whole model, before clipping.
+        gradients: of this rank's shares, before clipping; the next step writes over them.
     """
 
     loss: Tensor
@@ -119,7 +120,7 @@ class Training:
         with at(phase="reduce"):
             self.engine.finish_gradients()
             self._sum_over_stages()
-            gradients = tuple(share.gradient.detach().clone() for share in self.engine.shares)
+            gradients = tuple(share.gradient for share in self.engine.shares)
             norm = gradient_norm(self.engine.shares, self.groups["world"])
             self._move_selection_biases(ran.counts)
         with at(phase="optimizer"):

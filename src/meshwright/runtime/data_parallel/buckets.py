@@ -32,7 +32,7 @@ class _Part:
     """The dense or the expert parameters of a unit.
 
     shard: the axis over which they are cut (an axis of one rank for zero=0). copies: the axis of those with the same shard.
-    total: the reduced gradients: [numel] packed for all ranks (zero=0), or this rank's packed shard.
+    total: the reduced gradients: [numel] packed for all ranks (zero=0), or this rank's packed shard. stale: it is the last step's.
     """
 
     held: tuple[Held, ...]
@@ -40,19 +40,30 @@ class _Part:
     shard: Axis
     copies: Axis
     total: Tensor
+    stale: bool = False
     shares: list[Share] = field(default_factory=list)
     pending: Pending | None = None
 
 
 @dataclass(kw_only=True)
 class _Bucket:
+    """widened: gradients so far, of micro-batches together, by name; only where parameters are narrower than gradients. Else they are
+    where autograd adds them up, which costs nothing more.
+    """
+
     unit: Unit
     parts: list[_Part]
-    gradients: dict[str, Tensor] = field(default_factory=dict)
+    widened: dict[str, Tensor] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
 
     def complete(self) -> bool:
         return len(self.arrived) == len(self.unit.held)
+
+    def forget_gradients(self) -> None:
+        self.widened.clear()
+        for part in self.parts:
+            for parameter in part.parameters:
+                parameter.grad = None
 
 
 class Buckets:
@@ -62,6 +73,9 @@ class Buckets:
         units: in the order of the forward, the root last. groups: of this rank. zero: 0, 1 or 2.
         gradient_dtype: of accumulation and of the reduction.
     """
+
+    counts_arrivals = True
+    """Whether a unit is sent as soon as its gradients are there; else its ``_send`` is called."""
 
     def __init__(self, units: Sequence[Unit], groups: ProcessGroups, zero: int, gradient_dtype: torch.dtype) -> None:
         self._zero, self._groups, self._dtype = zero, groups, gradient_dtype
@@ -73,7 +87,8 @@ class Buckets:
         for bucket in self._buckets:
             for part in bucket.parts:
                 for held, parameter in zip(part.held, part.parameters, strict=True):
-                    parameter.register_post_accumulate_grad_hook(self._hook(bucket, held))
+                    if self.counts_arrivals or parameter.dtype != gradient_dtype:
+                        parameter.register_post_accumulate_grad_hook(self._hook(bucket, held))
 
     @property
     def shares(self) -> list[Share]:
@@ -85,9 +100,9 @@ class Buckets:
         for bucket in self._buckets:
             bucket.arrived.clear()
             if first:
-                bucket.gradients.clear()
+                bucket.forget_gradients()
                 for part in bucket.parts:
-                    part.total.zero_()
+                    part.stale = True
 
     def end_micro_batch(self) -> None:
         """Send the units whose parameters did not all take part in this backward, and wait for what is on its way."""
@@ -98,17 +113,24 @@ class Buckets:
         self._next = len(self._order)
         for bucket in self._order:
             self._take_over(bucket)
-            bucket.gradients.clear()
+            bucket.forget_gradients()
 
     def _take_over(self, bucket: _Bucket) -> None:
         """Wait for what the bucket has on its way, and add it up."""
         for part in bucket.parts:
-            if part.pending is not None:
-                part.total += part.pending.wait()
-                part.pending = None
+            if part.pending is None:
+                continue
+            summed, part.pending = part.pending.wait(), None
+            if part.stale:
+                part.total.copy_(summed)  # nothing to do where it was summed in place
+            else:
+                part.total += summed
+            part.stale = False
 
     def finish_gradients(self) -> None:
         """Sums over tp, and over the replicas of a shard."""
+        for part in (part for bucket in self._buckets for part in bucket.parts if part.stale):
+            part.total.zero_()
         sum_over_tensor_ranks(self.shares, self._groups["tp"])
         if self._zero == 0:
             return
@@ -135,11 +157,12 @@ class Buckets:
         def accumulated(parameter: Tensor) -> None:
             gradient = parameter.grad
             assert gradient is not None
-            parameter.grad = None
-            if held.name in bucket.gradients:
-                bucket.gradients[held.name] += gradient
-            else:
-                bucket.gradients[held.name] = gradient.to(self._dtype)
+            if gradient.dtype != self._dtype:
+                parameter.grad = None
+                if held.name in bucket.widened:
+                    bucket.widened[held.name] += gradient
+                else:
+                    bucket.widened[held.name] = gradient.to(self._dtype)
             bucket.arrived.add(held.name)
             self._send_complete()
 
@@ -154,7 +177,8 @@ class Buckets:
         for part in bucket.parts:
             gradients = [self._gradient(bucket, held, p) for held, p in zip(part.held, part.parameters, strict=True)]
             self._sum_kv_copies(bucket, part, gradients)
-            packed = pack(gradients, part.shard.size, self._dtype).flatten()
+            into = part.total if self._zero == 0 and part.stale else None
+            packed = pack(gradients, part.shard.size, self._dtype, into)
             with scope.at(phase="reduce", module=_module(bucket, part), **self._when()):
                 part.pending = start_all_reduce(packed, part.copies) if self._zero == 0 else start_reduce_scatter(packed, part.shard)
 
@@ -164,7 +188,7 @@ class Buckets:
 
     def _gradient(self, bucket: _Bucket, held: Held, parameter: nn.Parameter) -> Tensor:
         """Zeros for a parameter that no token met: its group sums it all the same."""
-        found = bucket.gradients.get(held.name)
+        found = parameter.grad if parameter.dtype == self._dtype else bucket.widened.get(held.name)
         return torch.zeros_like(parameter, dtype=self._dtype) if found is None else found
 
     def _sum_kv_copies(self, bucket: _Bucket, part: _Part, gradients: list[Tensor]) -> None:

@@ -27,10 +27,10 @@ def shard_numel(tensors: Sequence[Tensor], ranks: int) -> int:
     return sum(chunk_rows(tensor.shape[0], ranks) * tensor[0].numel() for tensor in tensors)
 
 
-def pack(tensors: Sequence[Tensor], ranks: int, dtype: torch.dtype) -> Tensor:
-    """Whole tensors to [ranks, shard_numel]: each rank's padded rows of all of them, one after the other."""
-    packed = tensors[0].new_empty((ranks, shard_numel(tensors, ranks)), dtype=dtype)
-    for tensor, place in zip(tensors, _places(packed, tensors, ranks), strict=True):
+def pack(tensors: Sequence[Tensor], ranks: int, dtype: torch.dtype, into: Tensor | None = None) -> Tensor:
+    """Whole tensors to [ranks shard_numel], ``into`` or new: each rank's padded rows of all of them, one after the other."""
+    packed = tensors[0].new_empty(ranks * shard_numel(tensors, ranks), dtype=dtype) if into is None else into
+    for tensor, place in zip(tensors, _places(packed.view(ranks, -1), tensors, ranks), strict=True):
         place.copy_(_padded(tensor, ranks * chunk_rows(tensor.shape[0], ranks)).view_as(place))
     return packed
 

@@ -115,7 +115,8 @@ class AdamW:
         """One step with the shares' gradients times ``scale``; writes the weights."""
         with torch.no_grad():
             for master, share in zip(self.master, self._shares, strict=True):
-                master.grad = share.gradient.to(master.dtype) * scale
+                gradient = share.gradient.to(master.dtype)
+                master.grad = gradient if isinstance(scale, float) and scale == 1.0 else gradient * scale
             self._torch.step()
             for master, share in zip(self.master, self._shares, strict=True):
                 master.grad = None

@@ -31,10 +31,13 @@ scope.transparent(__file__)
 
 
 class StagedDataParallel(Protocol):
-    """See the module's docstring."""
+    """See the module's docstring. ``acts_between_units``: whether ``gather``, ``free`` or ``reduce`` send anything."""
 
     @property
     def shares(self) -> list[Share]: ...
+
+    @property
+    def acts_between_units(self) -> bool: ...
 
     def begin_step(self) -> None: ...
 
@@ -54,10 +57,18 @@ class StagedDataParallel(Protocol):
 class StagedBuckets(Buckets):
     """zero=0, 1 and 2: one reduction behind the last backward of a unit, or one behind each."""
 
+    counts_arrivals = False
+
+    @property
+    def acts_between_units(self) -> bool:
+        """Not where a rank has no others to sum with."""
+        parts = [part for bucket in self._buckets for part in bucket.parts]
+        return self._groups["kv"].group is not None or any(max(part.copies.size, part.shard.size) > 1 for part in parts)
+
     def begin_step(self) -> None:
         """Forget the last step's gradients."""
         self.begin_micro_batch(first=True, last=False)
-        self._reducing = False  # the hooks collect and do not send
+        self._reducing = False
 
     def gather(self, unit: str, wait: bool = True) -> None:
         """Nothing: every rank has whole parameters."""
@@ -72,7 +83,7 @@ class StagedBuckets(Buckets):
         bucket = next(bucket for bucket in self._buckets if bucket.unit.name == unit)
         self._take_over(bucket)
         self._send(bucket)
-        bucket.gradients.clear()
+        bucket.forget_gradients()
 
     def finish_gradients(self) -> None:
         """Wait for what is on its way; then as without stages."""
@@ -86,6 +97,8 @@ class StagedFullySharded(FullySharded):
 
     root: the module that contains all units, with or without parameters of its own.
     """
+
+    acts_between_units = True
 
     def __init__(
         self,

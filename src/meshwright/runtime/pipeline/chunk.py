@@ -1,12 +1,13 @@
-"""Forward and backward of one chunk: piece by piece, so that parameters are gathered and gradients reduced between them.
+"""Forward and backward of one chunk: part by part, so that parameters are gathered and gradients reduced between them.
 
-Each piece (embedding, a layer, the head) is a graph of its own that starts at its input; what is kept of a forward is those graphs. A
-backward calls them in reverse. In two halves (zero-bubble), the linear layers leave their weights' gradients for the second
-(weights_later.py).
+A part is one piece (embedding, a layer, the head), or all of them where data parallelism has nothing to do in between. Each is a
+graph of its own that starts at its input; what is kept of a forward is those graphs. A backward calls them in reverse. In two halves
+(zero-bubble), the linear layers leave their weights' gradients for the second (weights_later.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,16 +26,16 @@ from meshwright.spec import names
 
 @dataclass
 class _Kept:
-    """A piece of one micro-batch after its forward.
+    """A part of one micro-batch after its forward.
 
     Attributes:
-        start: its input, a leaf; None of the embedding. passed: what it gave.
+        units: of its layers. start: its input, a leaf; None of one that begins with the embedding. passed: what each of its pieces gave.
         half: gradients of weights that its backward leaves; None where it computes them.
     """
 
-    unit: str | None
+    units: tuple[str, ...]
     start: Tensor | None
-    passed: Passed
+    passed: tuple[Passed, ...]
     half: WeightHalf | None
 
 
@@ -62,7 +63,8 @@ class ChunkPasses:
         self, model: RankModel, plan: ChunkPlan, engine: StagedDataParallel, micro_batches: int, halved: frozenset[int], root: RootUse
     ) -> None:
         self._model, self._plan, self._engine, self._halved, self._root = model, plan, engine, halved, root
-        self._pieces = model.pieces(plan, hooks=False)
+        pieces = model.pieces(plan, hooks=False)
+        self._parts = [(piece,) for piece in pieces] if engine.acts_between_units else [tuple(pieces)]
         self._micro_batches, self._complete = micro_batches, 0
         self._kept: dict[int, list[_Kept]] = {}
         self._scale: LossScale | None = None
@@ -101,14 +103,14 @@ class ChunkPasses:
         kept = self._kept[micro_batch] if halved else self._kept.pop(micro_batch)
         with at(phase="backward_input"):
             self._gather_for_backward(kept)
-            units = [one.unit for one in reversed(kept) if one.unit]
+            units = [unit for one in reversed(kept) for unit in reversed(one.units)]
             for one in reversed(kept):
-                if one.unit is not None:
+                for _ in one.units:
                     self._engine.gather(units.pop(0))
-                    self._gather_ahead(units)
-                grad = self._piece_backward(one, grad)
-                if one.unit is not None:
-                    self._leave(one.unit, halved)
+                self._gather_ahead(units)
+                grad = self._part_backward(one, grad)
+                for unit in reversed(one.units):
+                    self._leave(unit, halved)
             if self._root.here(self._plan):
                 self._leave_root(halved)
         self._complete += not halved
@@ -121,8 +123,8 @@ class ChunkPasses:
             for one in reversed(kept):
                 assert one.half is not None
                 one.half.run()
-                if one.unit is not None:
-                    self._leave(one.unit, halved=False)
+                for unit in reversed(one.units):
+                    self._leave(unit, halved=False)
             if self._root.here(self._plan):
                 self._leave_root(halved=False)
         self._complete += 1
@@ -131,53 +133,59 @@ class ChunkPasses:
         if self._root.here(self._plan):
             self._gather(ROOT)
         kept = []
-        for piece in self._pieces:
-            unit = None if piece.layer is None else names.layer(piece.layer)
-            if unit is not None:
-                self._gather(unit)
-            kept.append(self._piece_forward(piece, unit, x, batch, WeightHalf() if micro_batch in self._halved else None))
-            x = kept[-1].passed.hidden
-            if unit is not None:
+        for part in self._parts:
+            kept.append(self._part_forward(part, x, batch, WeightHalf() if micro_batch in self._halved else None))
+            x = kept[-1].passed[-1].hidden
+            for unit in kept[-1].units:
                 self._engine.free(unit)
         if self._root.here(self._plan):
             self._engine.free(ROOT)
         return kept
 
-    def _piece_forward(self, piece: Piece, unit: str | None, x: Tensor | None, batch: MicroBatch, half: WeightHalf | None) -> _Kept:
-        start = None if x is None else x.detach().requires_grad_()
+    def _part_forward(self, part: Sequence[Piece], x: Tensor | None, batch: MicroBatch, half: WeightHalf | None) -> _Kept:
+        units = tuple(names.layer(piece.layer) for piece in part if piece.layer is not None)
+        for unit in units:
+            self._gather(unit)
+        start = x = None if x is None else x.detach().requires_grad_()
+        passed = []
         with putting_off(half):
-            return _Kept(unit, start, piece.run(start, batch), half)
+            for piece in part:
+                passed.append(piece.run(x, batch))
+                x = passed[-1].hidden
+        return _Kept(units, start, tuple(passed), half)
 
-    def _piece_backward(self, one: _Kept, grad: Tensor | None) -> Tensor | None:
-        """Gradient of the piece's input; its graph is freed."""
+    def _part_backward(self, one: _Kept, grad: Tensor | None) -> Tensor | None:
+        """Gradient of the part's input; its graph is freed."""
         assert self._scale is not None
-        passed, roots, grads = one.passed, [], []
-        if passed.hidden is not None and grad is not None:
-            roots, grads = [passed.hidden], [grad]
-        if passed.loss is not None:
-            roots.append(passed.loss)
-            grads.append(self._scale.gradient_of(passed.loss))
-        if passed.balance is not None:
-            roots.append(passed.balance)
-            grads.append(torch.full_like(passed.balance, self._scale.balance_weight))
+        roots, grads = [], []
+        if one.passed[-1].hidden is not None and grad is not None:
+            roots, grads = [one.passed[-1].hidden], [grad]
+        for passed in one.passed:
+            if passed.loss is not None:
+                roots.append(passed.loss)
+                grads.append(self._scale.gradient_of(passed.loss))
+            if passed.balance is not None:
+                roots.append(passed.balance)
+                grads.append(torch.full_like(passed.balance, self._scale.balance_weight))
         torch.autograd.backward(roots, grads)
-        one.passed = Passed(None)
+        one.passed = ()
         start, one.start = one.start, None
         return None if start is None else start.grad
 
     def _given(self, kept: list[_Kept]) -> Given:
         assert self._scale is not None
-        losses = [one.passed.loss for one in kept if one.passed.loss is not None]
-        balances = [one.passed.balance for one in kept if one.passed.balance is not None]
+        pieces, passed = [piece for part in self._parts for piece in part], [each for one in kept for each in one.passed]
+        losses = [each.loss for each in passed if each.loss is not None]
+        balances = [each.balance for each in passed if each.balance is not None]
         reported = self._scale.reported(
             torch.stack(losses).sum() if losses else None, torch.stack(balances).sum() if balances else None
         )  # fmt: skip
         counts = {
-            piece.layer: one.passed.counts
-            for piece, one in zip(self._pieces, kept, strict=True)
-            if piece.layer is not None and one.passed.counts is not None
+            piece.layer: each.counts
+            for piece, each in zip(pieces, passed, strict=True)
+            if piece.layer is not None and each.counts is not None
         }
-        hidden = None if self._plan.last else kept[-1].passed.hidden
+        hidden = None if self._plan.last else passed[-1].hidden
         return Given(None if hidden is None else hidden.detach(), reported, counts)
 
     def _gather(self, unit: str) -> None:

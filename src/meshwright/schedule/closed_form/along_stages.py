@@ -1,4 +1,4 @@
-"""Sums along a pipeline's stages, the stage being the first dim of every array."""
+"""Sums along a pipeline's stages, the stage (or the boundary behind it) being the first dim of every array."""
 
 from __future__ import annotations
 
@@ -7,18 +7,42 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["around", "column", "others_mean", "running_total", "total"]
+__all__ = ["Number", "around", "busiest", "column", "hops", "mean_hop", "running_total", "total"]
 
 Array = npt.NDArray[np.float64]
+Number = npt.NDArray[Any] | int  # a number, or an array of the batch's shape
 
 
-def around(both: Array, t: Array) -> tuple[Array, Array]:
-    """For each stage: the time of all stages before it, and of all behind it, forward and backward, with the messages."""
+def around(both: Array, t: Array | None) -> tuple[Array, Array]:
+    """For each stage: the time of all stages before it, and of all behind it, forward and backward, with the messages.
+
+    ``t`` is None where messages are free, here as everywhere below.
+    """
     upto = running_total(both)
-    hops = column(np.arange(len(both)), both) * (2 * t)
-    before = upto - both + hops
-    behind = upto[-1] - upto + hops[::-1]
+    before, behind = upto - both, upto[-1] - upto
+    if t is not None:
+        messages = hops(2 * t, len(both))
+        before += messages
+        behind += messages[-1] - messages
     return before, behind
+
+
+def hops(t: Array, stages: int) -> Array:
+    """For each stage, the messages on the way to it from the first one.
+
+    ``t`` has a row for each boundary, or one row where all boundaries are alike.
+    """
+    if len(t) == 1:
+        return column(np.arange(stages), t) * t
+    result = np.zeros((stages, *t.shape[1:]))
+    result[1:] = running_total(t[: stages - 1])
+    return result
+
+
+def mean_hop(t: Array) -> Array:
+    """The mean message."""
+    result: Array = total(t) / len(t) if len(t) > 1 else t[0]
+    return result
 
 
 def column(values: npt.NDArray[Any], like: Array) -> Array:
@@ -45,7 +69,16 @@ def running_total(times: Array) -> Array:
     return sums
 
 
-def others_mean(times: Array, own: Array) -> Array:
-    """For each rank, which has two chunks: the mean of the chunks of all others (what it waits for while the pipeline fills)."""
-    result: Array = (total(times) - own) / max(len(times) - 2, 1)
-    return result
+def busiest(work: Array, *passes: Array) -> tuple[Array, ...]:
+    """The work of the rank that has most, and for each pass its mean over the chunks of all other ranks, two chunks a rank.
+
+    Args:
+        work: shape [p, ...].
+        passes: both chunks of each rank together, shape [p, ...].
+    """
+    rank = work.argmax(axis=0)[np.newaxis]
+    chosen = [np.take_along_axis(work, rank, axis=0)[0]]
+    for times in passes:
+        own = np.take_along_axis(times, rank, axis=0)[0]
+        chosen.append((total(times) - own) / max(2 * len(times) - 2, 1))
+    return tuple(chosen)

@@ -11,22 +11,22 @@ A formula is a longest path through the schedule's graph. Its candidates are nam
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.closed_form.along_stages import total
-from meshwright.schedule.closed_form.dualpipe import dualpipe, dualpipe_v
+from meshwright.schedule.closed_form.along_stages import Number, mean_hop, total
+from meshwright.schedule.closed_form.dualpipe import dualpipe, dualpipe_held, dualpipe_v, dualpipe_v_held
 from meshwright.schedule.closed_form.interleaved import interleaved
 from meshwright.schedule.closed_form.one_f_one_b import one_f_one_b
-from meshwright.schedule.closed_form.zero_bubble import zb_h1, zb_h2, zb_v
+from meshwright.schedule.closed_form.zb_v import zb_v, zb_v_held
+from meshwright.schedule.closed_form.zero_bubble import zb_h1, zb_h2
 from meshwright.spec.layout import TWO_CHUNK_SCHEDULES
 
 __all__ = ["pipeline_span_s"]
 
 Array = npt.NDArray[np.float64]
-Number = npt.NDArray[Any] | int  # a number, or an array of the batch's shape
 
 
 def pipeline_span_s(
@@ -51,7 +51,9 @@ def pipeline_span_s(
         m: micro-batches.
         p: pipeline ranks.
         v: chunks per rank.
-        transfer_s: one message between two chunks: a number, or an array of the batch's shape.
+        transfer_s: one message between two chunks: a number, or an array of the batch's shape; or, with as many dims as ``forward_s``,
+            one row for each boundary behind a chunk but the last ([p v - 1, ...]), or a single row for all of them. What is said of a
+            boundary inside one rank does not count.
         overlap: messages travel while their sender computes; without it the sender is held meanwhile.
         paired_saving_s: what a chunk's forward saves that runs as one with a backward (dualpipe, dualpipe-v); a number, the batch's
             shape, or that of forward_s.
@@ -61,43 +63,61 @@ def pipeline_span_s(
     """
     f, i, w = (np.asarray(times, dtype=np.float64) for times in (forward_s, backward_input_s, backward_weight_s))
     t = np.asarray(transfer_s, dtype=np.float64)
-    if schedule not in _SPANS and schedule not in _PAIRED:
-        raise ValueError(f"no closed form for {schedule!r}; one of {', '.join((*_SPANS, *_PAIRED))}")
+    if schedule not in SCHEDULES:
+        raise ValueError(f"no closed form for {schedule!r}; one of {', '.join(SCHEDULES)}")
+    t = t[np.newaxis] if t.ndim < f.ndim else t
     if p == 1:
-        t = np.zeros_like(t)
-    if not overlap:
-        f, i, t = _held(schedule, f, i, t, p)
-    if schedule in _PAIRED:
-        return _PAIRED[schedule](f, i, w, t, m, p, np.broadcast_to(np.asarray(paired_saving_s, dtype=np.float64), f.shape))
-    return _SPANS[schedule](f, i, w, t, m, p, v)
+        t, overlap = np.zeros_like(t[:1]), True
+    if schedule in _ALONG:
+        if overlap:
+            return _ALONG[schedule](f, i, w, t, m, p, v)
+        return _ALONG[schedule](*_with_messages(schedule, f, i, t, p), w, None, m, p, v)
+    folded, held, paired = _FOLDED[schedule]
+    if schedule in TWO_CHUNK_SCHEDULES and len(t) > 1:
+        t = np.delete(t, p - 1, axis=0)  # the turning point of the V: the next chunk is on the same rank
+    saving = (np.broadcast_to(np.asarray(paired_saving_s, dtype=np.float64), f.shape),) if paired else ()
+    if overlap:
+        return folded(f, i, w, t, m, p, *saving)
+    with_messages = _with_messages(schedule, f, i, t, p)
+    return held(f, i, w, with_messages[0] + with_messages[1] + w, t, m, p, *saving)
 
 
-def _held(schedule: str, f: Array, i: Array, t: Array, p: int) -> tuple[Array, Array, Array]:
-    """Messages that hold their sender are part of its work; nothing then remains to wait for."""
-    f = f + t
-    i = i + t
-    f[-1] -= t
-    i[0] -= t
+def _with_messages(schedule: str, f: Array, i: Array, t: Array, p: int) -> tuple[Array, Array]:
+    """Messages that hold their sender are part of its work."""
+    f, i = f.copy(), i.copy()
     if schedule in TWO_CHUNK_SCHEDULES:
-        f[p - 1] -= t  # the turning point of the V: the next chunk is on the same rank
-        i[p] -= t
-    return f, i, np.zeros_like(t)
+        first, second = (t[: p - 1], t[p - 1 :]) if len(t) > 1 else (t, t)
+        f[: p - 1] += first
+        f[p:-1] += second
+        i[1:p] += first
+        i[p + 1 :] += second
+        return f, i
+    if schedule == "dualpipe":
+        t = (t + t[::-1]) / 2  # each rank has a stage of both copies, which run towards each other
+    f[:-1] += t
+    i[1:] += t
+    return f, i
 
 
-def _naive(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+def _naive(f: Array, i: Array, w: Array, t: Array | None, m: Number, p: int, v: int) -> Array:
     """One micro-batch after the other, through all stages and back."""
-    result: Array = m * (total(f + i + w) + 2 * (p - 1) * t)
+    result: Array = m * (total(f + i + w) + _there_and_back(t, p))
     return result
 
 
-def _gpipe(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+def _gpipe(f: Array, i: Array, w: Array, t: Array | None, m: Number, p: int, v: int) -> Array:
     """Two flow shops of m equal jobs, one after the other: each takes sum + (m - 1) max (arXiv 1811.06965: (m + p - 1) f)."""
     b = i + w
-    result: Array = total(f) + total(b) + (m - 1) * (f.max(axis=0) + b.max(axis=0)) + 2 * (p - 1) * t
+    result: Array = total(f) + total(b) + (m - 1) * (f.max(axis=0) + b.max(axis=0)) + _there_and_back(t, p)
     return result
 
 
-_SPANS = {
+def _there_and_back(t: Array | None, p: int) -> Array | float:
+    """All messages of one micro-batch."""
+    return 0.0 if t is None else 2 * (p - 1) * mean_hop(t)
+
+
+_ALONG: dict[str, Callable[..., Array]] = {
     "naive": _naive,
     "gpipe": _gpipe,
     "1f1b": one_f_one_b,
@@ -106,6 +126,12 @@ _SPANS = {
     "zb-1p": zb_h1,
     "zb-h2": zb_h2,
     "zb-2p": zb_h2,
-    "zb-v": zb_v,
 }
-_PAIRED = {"dualpipe": dualpipe, "dualpipe-v": dualpipe_v}
+_FOLDED: dict[str, tuple[Callable[..., Array], Callable[..., Array], bool]] = {
+    "zb-v": (zb_v, zb_v_held, False),
+    "dualpipe": (dualpipe, dualpipe_held, True),
+    "dualpipe-v": (dualpipe_v, dualpipe_v_held, True),
+}
+"""Two chunks per rank: the form where messages overlap, that where they hold their senders, whether forwards run in pairs."""
+
+SCHEDULES = (*_ALONG, *_FOLDED)

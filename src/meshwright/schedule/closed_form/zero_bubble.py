@@ -1,84 +1,133 @@
-"""The schedules that split the backward: ZB-H1, ZB-H2 (and the automatic ones of the same memory), ZB-V."""
+"""ZB-H1, ZB-H2 and the automatic schedules of the same memory: one chunk per rank, weight halves that lag behind input halves."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.schedule.closed_form.along_stages import around, column, others_mean, running_total
+from meshwright.schedule.closed_form.along_stages import Number, column, hops, mean_hop, running_total, total
 
-__all__ = ["zb_h1", "zb_h2", "zb_v"]
+__all__ = ["zb_h1", "zb_h2"]
 
 Array = npt.NDArray[np.float64]
-Number = npt.NDArray[Any] | int  # a number, or an array of the batch's shape
 
 
-def zb_h1(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+def zb_h1(f: Array, i: Array, w: Array, t: Array | None, m: Number, p: int, v: int) -> Array:
     """ZB-H1: m (f + i + w) + (p - 1)(f + i - w) for equal stages (arXiv 2401.10241 Table 2, w <= i)."""
-    return _split_backward(f, i, w, t, m, p, reach=1)
+    return _Lagging(f, i, w, t, m, p, reach=1).span_s
 
 
-def zb_h2(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
+def zb_h2(f: Array, i: Array, w: Array, t: Array | None, m: Number, p: int, v: int) -> Array:
     """ZB-H2, and about ZB-2p, whose greedy order is close.
 
     From rank 0's start to its end it is the paper's m (f + i + w) + (p - 1)(f + i - 2 w) (arXiv 2401.10241 Table 2). Counted from
     the first start of any rank to the last end of any rank it is longer where the last rank, which starts (p - 1) f later, ends as
     late as rank 0 does.
     """
-    return _split_backward(f, i, w, t, m, p, reach=2)
+    return _Lagging(f, i, w, t, m, p, reach=2).span_s
 
 
-def _split_backward(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, reach: int) -> Array:
-    """A path reaches stage s, stays until its last input half, goes up to a stage j <= s and does the weight halves left there.
+class _Lagging:
+    """Paths of a schedule in which stage s runs ``reach (p - 1 - s)`` forwards ahead and its weight halves ``reach s`` behind.
 
-    ``lag`` weight halves are left behind the last input half, besides its own. The detours are those of 1F1B: the way of the
-    first micro-batch to the end and back instead of the forwards before its backward, and that of the last one. Until the lag is
-    built up ZB-H1 runs like 1F1B, and like it goes over the boundaries once per micro-batch (_round_trips); ZB-H2 is far enough
-    ahead not to.
+    A path reaches stage s and stays there while there are forwards. Before its first input half it may follow the first micro-batch
+    to the end of the pipeline and back instead of the forwards ahead (``start``). It ends in one of three ways: ``_in_the_middle``
+    has two of them, ``_when_forwards_end`` the third. For equal stages these are all longest paths; where messages hold their
+    senders, and so the stages at the ends do less, they are within a hundredth.
     """
-    stage = column(np.arange(p), f)
-    lag = np.minimum(reach * stage, m)
-    early = np.maximum(m - 1 - lag, 0)
-    left = np.minimum(lag + 1, m)
-    before = running_total(f + t) - f - t
-    _, behind = around(f + i, t)
-    ahead = np.minimum(reach * (p - 1 - stage), m - 1)
-    at_start = np.maximum(0.0, behind - ahead * f)
-    at_end = np.maximum(0.0, behind - ahead * (i + w))
-    detours = np.where(m > ahead + 1, at_start + at_end, np.maximum(at_start, at_end))
-    upward = running_total(i + t) - i - t
-    ending = upward + np.maximum.accumulate(left * w - upward, axis=0)
-    trips = 2 * t * np.minimum(lag, np.maximum(m - 2, 0)) if reach == 1 else 0.0 * lag
-    result: Array = (before + m * (f + i) + early * w + trips + detours + ending).max(axis=0)
-    return result
 
+    def __init__(self, f: Array, i: Array, w: Array, t: Array | None, m: Number, p: int, reach: int) -> None:
+        self.f, self.i, self.w, self.t, self.m, self.p, self.reach = f, i, w, t, m, p, reach
+        self.stage = column(np.arange(p), f)
+        forwards, inputs = running_total(f), running_total(i)
+        self.behind = (forwards[-1] + inputs[-1]) - forwards - inputs
+        self.before, self.upward = forwards - f, inputs - i
+        self.one_round: Array | None = None  # messages of a way to the end and back, where they are waited for
+        if t is not None:
+            messages = hops(t, p)
+            one_round = 2 * (messages[-1] - messages)
+            self.before += messages
+            self.upward += messages
+            self.behind += one_round
+            if reach == 1:
+                self.one_round = one_round
 
-def zb_v(f: Array, i: Array, w: Array, t: Array, m: Number, p: int, v: int) -> Array:
-    """ZB-V: the slowest rank's work, and what filling and draining add: (p - 1) f with f = i = w (zero inside a rank's own window).
+    @property
+    def span_s(self) -> Array:
+        most = self.reach * (self.p - 1)
+        longest = self._in_the_middle()
+        if self.p > 1 and np.min(self.m) <= most + 1:
+            few = (self.m > 1) & (self.m <= most + 1)
+            longest = np.maximum(longest, np.where(few, self._when_forwards_end(), 0.0))
+        return longest
 
-    The candidates are the longest paths of the schedule's graph for equal chunks, read off its critical paths (p from 2 to 8, m from
-    1 to 6p, 150 random f, i, w each). ``short`` is the number of micro-batches that are missing to fill the V, 2p - 1.
-    """
-    work = (f + i + w)[:p] + (f + i + w)[p:][::-1]
-    f, i, w = (others_mean(times, times[:p] + times[p:][::-1]) for times in (f, i, w))
-    if p == 1:
-        alone: Array = m * work[0]
-        return alone
-    short = np.maximum(2 * p - 1 - m, 0)
-    above = np.minimum(np.maximum(m - p, 0), p - 1)
-    d = np.minimum(short, p - 1)
-    extra = np.maximum.reduce(
-        [
-            (p - 1 + d) * i - d * w + (5 * p - 7 - d) * t,
-            (2 * p - 3 - d) * f - (p - 2 - d) * i + (3 * p - 5 - 2 * d) * t,
-            (1 + d) * i + (p - 2 - d) * w + (3 * p - 3) * t,
-            (1 + d) * f + (p - 2 - d) * w + (3 * p - 5 - 2 * d) * t,
-            2 * np.maximum(p - m, 0) * f + 2 * (p - 1) * i - 2 * above * w + (4 * (p - 1) + 2 * np.maximum(above - 1, 0)) * t,
-            short * (f + i + 2 * t),
-            np.where(d > 0, 0.0, (2 * p - 2) * f - (p - 1) * i - w + (3 * p - 3) * t),
-        ]
-    )
-    result: Array = (m * work + extra).max(axis=0)
-    return result
+    def _in_the_middle(self) -> Array:
+        """Stay to the last input half, go up to a stage j <= s and do the weight halves left there; or follow the last forward to the
+        end of the pipeline, in the place of the last backwards, and come back to any stage."""
+        f, i, w, m = self.f, self.i, self.w, self.m
+        lag, ahead = np.minimum(self.reach * self.stage, m), np.minimum(self.reach * (self.p - 1 - self.stage), m - 1)
+        early = np.maximum(m - 1 - lag, 0)  # weight halves before the last input half
+        stay = m * (f + i) + early * w + self.before
+        stay += self.upward
+        at_start = np.maximum(self.behind - ahead * f, 0.0)
+        left = np.minimum(lag + 1, m) * w - self.upward
+        ending = np.maximum.accumulate(left, axis=0)
+        instead = self.behind - ahead * i - np.minimum(ahead, early) * w + ending[-1]
+        more = m - 1 - ahead
+        instead += at_start * (more > 0)
+        ending += at_start
+        if self.one_round is not None:
+            n, w = self.p - self.stage, self.w
+            ending += self._round_trips(n, self.one_round, w, np.minimum(lag, m - 1), np.maximum(more - lag, 0))
+            instead += self._round_trips(n, self.one_round, w, np.minimum(lag, np.maximum(more - 1, 0)), np.maximum(more - 1 - lag, 0))
+        result: Array = (stay + np.maximum(ending, instead)).max(axis=0)
+        return result
+
+    def _when_forwards_end(self) -> Array:
+        """With too few micro-batches to fill the pipeline, leave when the forwards end and no weight half was due yet.
+
+        Then a path does as many input halves as are left, with the weight halves beside them, on its way up: to stage 0; or to the
+        first stage that has not done one either, where all m weight halves are still to come. With equal stages the longest of these
+        leaves one of the first two stages that have forwards behind their first input half, or one of the last two.
+        """
+        p, m, reach = self.p, self.m, self.reach
+        first = np.maximum(p - 1 - np.maximum(m - 2, 0) // reach, 0)
+        inner_i, inner_w = total(self.i[1:]) / (p - 1), total(self.w) / p
+        up = inner_i if self.t is None else inner_i + mean_hop(self.t)
+        longest: Array = np.zeros_like(up)
+        for stage in (first, np.minimum(first + 1, p - 1), np.maximum(first, p - 2), p - 1):
+            f, i, before, behind, upward = (self._at(times, stage) for times in (self.f, self.i, self.before, self.behind, self.upward))
+            ahead = np.minimum(reach * (p - 1 - stage), m - 1)
+            more, span = m - 1 - ahead, ahead + 1
+            leave = before + f + np.maximum(ahead * f, behind) + more * (f + i)
+            if self.one_round is not None:
+                leave = leave + self._round_trips(p - stage, self._at(self.one_round, stage), inner_w, more, 0)
+            to_first = upward + (span - 1) * np.where(more >= reach, inner_i, self.i[0]) + i + span * self.w[0]
+            there = np.ceil(more / reach)
+            one_less = np.where((there * reach > more) & (more > reach), np.maximum(0.0, up - np.minimum(f, inner_w)), 0.0)
+            to_inner = np.where(there <= stage, (stage - there) * up + span * inner_i + m * inner_w + one_less, 0.0)
+            longest = np.maximum(longest, leave + np.maximum(to_first, to_inner))
+        return longest
+
+    def _round_trips(self, n: Number | Array, one_round: Array, w: Array, steps: Array, due: Array | int) -> Array:
+        """Messages on paths that go to the end of the pipeline and back again and again, with n micro-batches each time: in ``steps``
+        while no weight half is due, and in ``due`` ones in the place of weight halves, where these are shorter.
+
+        ZB-H2 is far enough ahead not to wait for them.
+        """
+        a_step = one_round / np.maximum(n - 1, 1)
+        result: Array = a_step * (steps - np.ceil(steps / n))
+        if np.any(a_step > w):
+            result = result + np.maximum(a_step - w, 0.0) * (due - np.ceil(due / n))
+        if self.t is not None and len(self.t) > 1 and np.shape(steps)[:1] == (self.p,):
+            result[:-1] = np.maximum(result[:-1], 2 * self.t * np.floor(steps[:-1] / 2))
+        return result
+
+    @staticmethod
+    def _at(times: Array, stage: Number) -> Array:
+        """The row of each layout's stage."""
+        if isinstance(stage, int) or not np.ndim(stage):
+            row: Array = times[int(stage)]
+            return row
+        found: Array = np.take_along_axis(times, np.asarray(stage)[np.newaxis], axis=0)[0]
+        return found

@@ -19,7 +19,7 @@ from meshwright.spec.model import Model
 from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Precision, Training
 from meshwright.step_time import Parts, step_parts
-from meshwright.timeline.step import simulate_step
+from meshwright.timeline.step import simulated_parts
 
 MEMORY_FRACTION = 0.92
 """Part of the device that a plan may fill (DESIGN section 4.2)."""
@@ -105,7 +105,7 @@ def estimate_of(
     """
     ledger, cluster = numbers.ledger, numbers.cluster
     model, workload, layout, stack = ledger.model, ledger.workload, ledger.layout, ledger.stack
-    parts, bubble = step_parts(numbers) if closed_form else _simulated(numbers)
+    parts, bubble = step_parts(numbers) if closed_form else simulated_parts(numbers)
     step_s = float(parts.step_s)
     memory = fullest(numbers)
     low, high = _range(parts, stack, model.moe is not None)
@@ -121,11 +121,6 @@ def estimate_of(
         fits=bool(fits(memory.peak_bytes, cluster, memory_fraction)), bubble_fraction=float(bubble),
         assumed=assumptions(numbers, stack),
     )  # fmt: skip
-
-
-def _simulated(numbers: Priced) -> tuple[Parts, float]:
-    step = simulate_step(numbers)
-    return step.parts, step.bubble_fraction
 
 
 def fits(peak_bytes: Any, cluster: Cluster, memory_fraction: float = MEMORY_FRACTION) -> Any:

@@ -22,7 +22,7 @@ from meshwright.spec.rules import check
 from meshwright.spec.rules.rule import kv_heads
 from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Training
-from meshwright.timeline.step import simulate_step
+from meshwright.timeline.step import simulated_parts
 
 SHOWN_AXES = ("tp", "cp", "ep", "etp", "dp_shard", "dp_replicate", "pp")
 
@@ -121,7 +121,7 @@ def _shape(model: Model, layout: Layout) -> tuple[tuple[Leg, ...], ...]:
 
 
 def _row(numbers: Priced, names: list[str]) -> OrderRow:
-    parts = simulate_step(numbers).parts
+    parts, _ = simulated_parts(numbers)
     layout = numbers.ledger.layout
     used = [
         axis for axis in SHOWN_AXES if getattr(layout, axis) > 1 and (numbers.ledger.model.moe is not None or axis not in ("ep", "etp"))

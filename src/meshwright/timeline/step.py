@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshwright.chunk_time import ChunkTime, chunk_times
-from meshwright.schedule import check_fit
+from meshwright.schedule import build, check_fit
 from meshwright.step_time import PART_NAMES, OncePerStep, Parts, busy_parts, exposed_gather_s, once_per_step
 from meshwright.timeline.critical_path import Link, critical_path
 from meshwright.timeline.of_plan import plan_costs, plan_schedule
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
     from meshwright.priced import Priced
     from meshwright.schedule import Schedule
+    from meshwright.timeline.costs import Costs
     from meshwright.timeline.events import Timeline
 
-__all__ = ["RankEnd", "Step", "simulate_step"]
+__all__ = ["RankEnd", "Step", "simulate_step", "simulated_parts"]
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,22 @@ def simulate_step(numbers: Priced, slow: Sequence[Slow] = (), schedule: Schedule
     costs = plan_costs(numbers, schedule)
     for one in slow:
         costs = slow_down(schedule, costs, one)
+    return _step(numbers, schedule, costs, tuple(slow))
+
+
+def simulated_parts(numbers: Priced) -> tuple[Parts, float]:
+    """(the parts of a simulated step, its bubble fraction): all that an estimate asks of it.
+
+    A single stage never waits: what it exposes at the end of a step is the same behind one micro-batch as behind thousands.
+    """
+    schedule = plan_schedule(numbers) if numbers.ledger.layout.pp > 1 else build("1f1b", p=1, v=1, m=1)
+    step = _step(numbers, schedule, plan_costs(numbers, schedule))
+    return step.parts, step.bubble_fraction
+
+
+def _step(numbers: Priced, schedule: Schedule, costs: Costs, slow: tuple[Slow, ...] = ()) -> Step:
     timeline = simulate(schedule, costs)
-    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s), tuple(slow))
+    return Step(numbers, timeline, _ends(numbers, timeline), float(numbers.scalars_s), slow)
 
 
 def _ends(numbers: Priced, timeline: Timeline) -> tuple[RankEnd, ...]:

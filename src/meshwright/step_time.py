@@ -57,7 +57,6 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     ledger = priced.ledger
     layout, m, pp = ledger.layout, ledger.micro_batches, ledger.layout.pp
     times = chunk_times(priced)
-    transfer_s = priced.boundary_s if pp > 1 else 0.0
     if pp == 1:
         span = m * sum((times[i].busy_s for i in range(len(times))), 0.0)
     else:
@@ -67,7 +66,7 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
             saving = np.stack([np.asarray(saved_s + 0.0 * time.forward_s) for saved_s, time in saved])
         span = pipeline_span_s(
             layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
-            np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, transfer_s,
+            np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, boundaries_s(priced),
             overlap=ledger.stack.hides_pipeline, paired_saving_s=saving,
         )  # fmt: skip
         span = span if span.ndim else float(span)
@@ -76,12 +75,19 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
     return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
 
 
+def boundaries_s(priced: Priced, copies: int = 1) -> Num:
+    """A message over the boundary behind each chunk but the last, the boundary in front; one row where they are alike."""
+    pipeline, alike = priced.ledger.pipeline, len(priced.fabric.hops) == 1
+    if alike:
+        return priced.boundary_s
+    return priced.boundary_s[list(pipeline.hops[: copies * len(pipeline.chunks) - 1])]
+
+
 def busy_parts(priced: Priced, times: list[ChunkTime], index: int) -> Parts:
     """What one stage computes, exposes and sends before its end of the step."""
     ledger = priced.ledger
     stage, copies = ledger.stage(index), 2 if ledger.layout.schedule == "dualpipe" else 1
-    transfer_s = priced.boundary_s if ledger.layout.pp > 1 else 0.0
-    return _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], transfer_s, ledger.micro_batches / copies)
+    return _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], ledger.micro_batches / copies)
 
 
 def _busiest(priced: Priced, times: list[ChunkTime], span: Num) -> tuple[Parts, Num]:
@@ -89,7 +95,7 @@ def _busiest(priced: Priced, times: list[ChunkTime], span: Num) -> tuple[Parts, 
     most: Num = -1.0
     parts = Parts()
     all_busy: Num = 0.0
-    for index, count in priced.ledger.pipeline.representatives:
+    for index, count in priced.representatives:
         own = busy_parts(priced, times, index)
         busy = own.step_s
         better = busy > most
@@ -116,7 +122,7 @@ def _pick(better: Num, own: Parts, other: Parts) -> Parts:
     return Parts(*(np.where(better, getattr(own, name), getattr(other, name)) for name in PART_NAMES))
 
 
-def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_s: Num, m: Num) -> Parts:
+def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], m: Num) -> Parts:
     parts = Parts()
     for time, count in _counted(times):
         passes = m * count
@@ -136,9 +142,8 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], transfer_
             part = getattr(parts, name)
             setattr(parts, name, larger(part - saved_s, 0.0))
             saved_s = larger(saved_s - part, 0.0)
-    if not priced.ledger.stack.hides_pipeline:
-        received, sent = stage.boundaries()
-        parts.pp_s = m * ((received + sent) * transfer_s)
+    if layout.pp > 1 and not priced.ledger.stack.hides_pipeline:
+        parts.pp_s = m * priced.sent_s(stage)
     return parts
 
 

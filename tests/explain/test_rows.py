@@ -286,3 +286,20 @@ def test_memory_traffic_is_a_share_of_what_the_memory_gives():
     told = said("tp=4 sp dp=1x4 zero=1 mb=1", "attention.norm", None)["memory traffic"]
     reached, share = re.search(r"; ([\d.]+) GB/s, (\d+)% of what the memory of h100-sxm gives$", told).groups()
     assert round(float(reached) / 33.5) == int(share)  # 3,350 GB/s
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved*2", "zb-v"])
+def test_messages_of_a_pipeline_are_told_by_the_tier_that_they_cross(schedule):
+    """Eight stages on two nodes: the fourth sends out of its node, all together as long as the step's part says."""
+    asked = Asked(subject="llama-3.1-8b", cluster="h100-sxm", gpus=16, layouts=(f"tp=2 sp pp=8:{schedule}",), seq=8192, batch=64)
+    priced = numbers_of(resolve(asked))
+    tiers = {}
+    for stage, rank in enumerate(first_ranks(priced)):
+        rows = [row for row in explain_rows(priced, rank=rank).rows if row.axis == "pp"]
+        sent = [row for row in rows if row.op == "send"]
+        assert sum(row.times * row.each_s for row in sent) == pytest.approx(stage_parts(priced, stage).pp_s, rel=1e-9)
+        tiers[stage] = {(row.op, row.phase): row.tier for row in rows}
+    assert tiers[2]["send", "forward"] == "nvlink"
+    assert tiers[3]["recv", "forward"] == ("leaf" if schedule == "zb-v" else "nvlink")  # there and, in a V, also on the way up
+    assert tiers[3]["send", "forward"] == tiers[4]["recv", "forward"] == "leaf"
+    assert tiers[4]["send", "backward_input"] == tiers[3]["recv", "backward_input"] == "leaf"

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.mesh import AXES, COMPOSITES, EXPERT_AXES, Mesh, fold_is_regular, legs, members_per_unit, tier_of_legs, tier_spanned
+from meshwright.mesh import (
+    AXES,
+    COMPOSITES,
+    EXPERT_AXES,
+    Mesh,
+    fold_is_regular,
+    hop_tiers,
+    legs,
+    members_per_unit,
+    tier_of_legs,
+    tier_spanned,
+)
 from meshwright.spec.layout import DEFAULT_ORDER, Layout
 from random_layouts import layouts
 
@@ -31,6 +42,20 @@ def counted_members(groups, size):
         return len(groups[0])
     shares = [share for group in groups for share in Counter(rank // size for rank in group).values()]
     return math.gcd(*shares)
+
+
+@settings(max_examples=300)
+@given(layouts(max_world=300), SIZES)
+def test_a_pipelines_hops_equal_counting(layout, sizes):
+    """For each place the widest tier of all pipelines, and the same for an array of layouts."""
+    groups, stride = Mesh(layout).groups("pp"), Mesh(layout).stride("pp")
+    world, pp = Mesh(layout).world_size, layout.pp
+    found = hop_tiers(stride, pp, world, sizes)
+    columns = hop_tiers(np.array([stride, stride]), pp, np.array([world, world]), sizes)
+    for place in range(pp if pp > 1 else 0):
+        pairs = [(group[place], group[(place + 1) % pp]) for group in groups]
+        assert found[place] == counted_tier(pairs, sizes), place
+        assert (columns[place] == found[place]).all()
 
 
 @settings(max_examples=300)

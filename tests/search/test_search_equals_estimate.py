@@ -46,6 +46,19 @@ def test_search_and_estimate_agree_to_the_last_bit(model_name: str, cluster_name
         assert alone.fits, str(layout)
 
 
+def test_they_agree_where_pipelines_are_inside_data_parallelism() -> None:
+    """Boundaries then cross other tiers from layout to layout of one column, beside the case above where all of a column are alike."""
+    model, cluster, stack = resolve_model("gpt2-xl"), resolve_cluster("a100-sxm-40g"), STACKS["megatron-2021"]
+    workload = Training(seq=1024, batch=64)
+    space = Space(model, workload, 16, max_mb=2, max_cp=2, order="tp-cp-ep-pp-dp")
+    found = evaluate_all(Question(space, cluster, stack, 0.92))
+    drawn = [(segment, at) for segment, at in _draw(found.segments) if segment.column.pp > 1]
+    assert len(drawn) > DRAWN / 2
+    for segment, at in drawn:
+        layout = segment.column.layout(int(segment.index[at]))
+        assert estimate(model, cluster, workload, layout, stack, 0.92, closed_form=True).step_s == segment.step_s[at], str(layout)
+
+
 def _draw(segments: list[Segment]) -> list[tuple[Segment, int]]:
     rng = np.random.default_rng(20261129)
     chosen = [segments[i] for i in rng.integers(len(segments), size=DRAWN)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from meshwright.arithmetic import Num, is_array
 from meshwright.collectives.experts.price import fused_line
 from meshwright.collectives.line import Line, fastest_s
 from meshwright.collectives.price import Group, price_lines
-from meshwright.mesh import legs, members_per_unit
+from meshwright.mesh import hop_tiers, legs, members_per_unit, strides
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Moe
 
@@ -74,6 +74,28 @@ class Fabric:
         if found is None:
             found = self._seconds[key] = fastest_s(self._priced(op, axis), payload_bytes)
         return found
+
+    @cached_property
+    def hops(self) -> tuple[Num, ...]:
+        """For each pipeline place, the index of the tier that a message to the next one crosses; the last is the way back to the first.
+
+        One entry where all are alike and that does not depend on the other degrees, as with pp outermost.
+        """
+        degrees, pp = self._degrees, int(self._degrees.pp)
+        world = degrees.world_size
+        if not degrees.order.endswith("pp"):
+            return tuple(hop_tiers(strides(degrees)["pp"], pp, world, self._sizes))
+        world = int(world.flat[0]) if is_array(world) else world  # the same of a whole column
+        found = tuple(map(int, hop_tiers(world // pp, pp, world, self._sizes)))
+        return found if len(set(found)) > 1 else found[:1]
+
+    def hop_s(self, tier: int, payload_bytes: Num) -> Num:
+        """Seconds of a message between two ranks that meet in a tier."""
+        key = "hop", str(tier)
+        if key not in self._lines:
+            meet = tuple(2 if index >= tier else 1 for index in range(len(self._sizes)))
+            self._lines[key] = self._price("send", Group(2, meet), self.cluster.tiers)
+        return fastest_s(self._lines[key], payload_bytes)
 
     def fused_s(self, moe: Moe, axis: str, payload_bytes: Num) -> Num:
         """Seconds of a dispatch or combine that sends one copy of a token to each node; payload as in the flat exchange."""

@@ -112,7 +112,7 @@ def explain_by_axis(numbers: Priced, rank: int | None = None, warnings: Sequence
 
 def busiest_stage(numbers: Priced) -> int:
     """The stage whose own work takes longest, the first of equals."""
-    stages = [index for index, _ in numbers.ledger.pipeline.representatives]
+    stages = [index for index, _ in numbers.representatives]
     return max(stages, key=lambda index: float(stage_parts(numbers, index).step_s))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from meshwright.errors import InputError, Mistake
@@ -115,7 +116,7 @@ def explain_rows(
     coordinates = mesh.coordinates(rank)
     stage = coordinates["pp"]
     listing = StageListing(ledger, stage, layer)
-    view = _View(numbers, mesh.place(rank, "ring"))
+    view = _View(numbers, mesh.place(rank, "ring"), stage)
     found = [view.explained(number, listed) for number, listed in enumerate(listing.rows, 1)]
     if row is not None and not 1 <= row <= len(found):
         raise InputError([Mistake("command line", "--row", row, f"1 to {len(found)}", problem="is no row of this listing")])
@@ -167,24 +168,37 @@ def ranks_of_stage(layout: Layout, stage: int) -> list[int]:
 
 
 class _View:
-    """Turns listed rows into explained ones, for a rank at ``place`` of its ring."""
+    """Turns listed rows into explained ones, for a rank at ``place`` of its ring, in a stage of the pipeline."""
 
-    def __init__(self, numbers: Priced, place: int) -> None:
-        self.numbers, self.place = numbers, place
+    def __init__(self, numbers: Priced, place: int, stage: int) -> None:
+        self.numbers, self.place, self.stage = numbers, place, stage
         self.shown = Shown(numbers.ledger.layout, numbers.ledger.model)
 
     def explained(self, number: int, listed: Listed) -> ExplainedRow:
         row, s = self._own(listed), self.numbers.ledger.sizes
         op, axis = row.op, row.axis
+        tier, each_s = self._tier_and_time(row)
         return ExplainedRow(
             number=number, phase=row.phase, part=listed.part, layers=listed.layers, name=_name(listed),
             before=self.shown.tensor(row.before) if row.before else None,
             after=self.shown.tensor(row.after) if row.after else None,
             before_shape=local_shape(row, row.before, s), after_shape=local_shape(row, row.after, s),
-            op=op, axis=self.shown.axis(axis) if op and axis else None, tier=self.numbers.fabric.tier(axis) if op and axis else None,
+            op=op, axis=self.shown.axis(axis) if op and axis else None, tier=tier,
             ranks=int(row.ranks), payload_bytes=int(row.payload_bytes), wire_bytes=round(row.wire_bytes), flops=float(row.flops),
-            times=listed.calls, each_s=float(self.numbers.row_s(row)), why=row.why, row=row,
+            times=listed.calls, each_s=each_s, why=row.why, row=row,
         )  # fmt: skip
+
+    def _tier_and_time(self, row: Row) -> tuple[str | None, float]:
+        """The outermost tier that a collective crosses and the seconds of one call; the mean of a stage's messages where it sends over
+        boundaries that are not alike."""
+        numbers, fabric = self.numbers, self.numbers.fabric
+        if row.op is None or row.axis is None:
+            return None, float(numbers.row_s(row))
+        if row.axis != "pp" or len(fabric.hops) == 1:
+            return fabric.tier(row.axis), float(numbers.row_s(row))
+        hops = numbers.ledger.pipeline.hops_of(self.stage)[(row.op == "send") != (row.phase == "forward")]
+        widest = numbers.cluster.tiers[max(int(fabric.hops[hop]) for hop in hops)].name
+        return widest, fmean(float(numbers.boundary_s[hop]) for hop in hops) if row.op == "send" else 0.0
 
     def _own(self, listed: Listed) -> Row:
         """The row with this rank's share of causal attention, where contiguous chunks give the ranks of a ring different

@@ -123,6 +123,26 @@ class Pipeline:
                 found[next_rank][0] += 1
         return tuple((received, sent) for received, sent in found)
 
+    @cached_property
+    def hops(self) -> tuple[int, ...]:
+        """For each chunk but the last (dualpipe: of both copies) the pipeline places that its boundary lies between: place and place + 1;
+        the way from the last place back to the first counts as the last. Any for a boundary inside one rank."""
+        last = max(self.placement)
+        return tuple(min(a, b) if abs(a - b) < 2 else last for a, b in pairwise(self.placement))
+
+    def hops_of(self, stage: int) -> tuple[list[int], list[int]]:
+        """The hops from a pipeline rank to the next chunks, and to the chunks before: where it sends forward, and where back."""
+        there: list[int] = []
+        back: list[int] = []
+        for index, (rank, next_rank) in enumerate(pairwise(self.placement)):
+            if rank == next_rank or self.chunks[index % len(self.chunks)].last:
+                continue
+            if rank == stage:
+                there.append(self.hops[index])
+            elif next_rank == stage:
+                back.append(self.hops[index])
+        return there, back
+
     def chunks_of(self, stage: int) -> list[Chunk]:
         """The chunks that a pipeline rank holds, in model order."""
         return [self.chunks[index] for index in self.stages[stage]]

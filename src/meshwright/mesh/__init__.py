@@ -2,7 +2,7 @@
 
 from meshwright.mesh.groups import Groups, Mesh
 from meshwright.mesh.legs import AXES, COMPOSITES, EXPERT_AXES, Degrees, Ints, Leg, choose, fold_is_regular, legs, strides
-from meshwright.mesh.tiers import members_per_unit, tier_of_legs, tier_spanned
+from meshwright.mesh.tiers import hop_tiers, members_per_unit, tier_of_legs, tier_spanned
 
 __all__ = [
     "AXES",
@@ -15,6 +15,7 @@ __all__ = [
     "Mesh",
     "choose",
     "fold_is_regular",
+    "hop_tiers",
     "legs",
     "members_per_unit",
     "strides",

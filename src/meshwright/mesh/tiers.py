@@ -76,3 +76,40 @@ def _gcd(a: Ints, b: Ints) -> Ints:
     import numpy as np
 
     return np.gcd(a, b)
+
+
+def hop_tiers(stride: Ints, degree: int, world: Ints, sizes: Sequence[int | None]) -> list[Ints]:
+    """For each place of a pipeline, the tier that its message to the next place crosses; the last entry is the way back to the first.
+
+    The widest of all pipelines' where they do not begin at the same place of a unit.
+    """
+    outside: list[Any] = [1] * degree
+    tiers: list[Ints] = [0] * degree
+    for size in sizes[:-1]:
+        found = [_leaves(place, stride, degree, world, size) for place in range(degree - 1)]
+        way_back: Any = 0
+        for leaves in found:
+            way_back = way_back | leaves
+        outside = [before * leaves for before, leaves in zip(outside, [*found, way_back], strict=True)]
+        tiers = [tier + leaves for tier, leaves in zip(tiers, outside, strict=True)]
+    return tiers
+
+
+def _leaves(place: int, stride: Ints, degree: int, world: Ints, size: int | None) -> Any:
+    """Whether the step of ``stride`` ranks from a place leaves the unit, 1 or 0.
+
+    Pipelines begin at any of ``stride`` neighbouring ranks, and again behind each block of stride x degree ranks. So the step begins
+    at any of ``stride`` neighbours, and leaves from one of them if the last can reach the next unit.
+    """
+    if size is None:
+        return 0 * world
+    block = stride * degree
+    blocks = world // block
+    leaves: Any = stride >= size
+    for index in range(min(_most(blocks), _most(size // _gcd(block, size)))):
+        leaves = leaves | ((index < blocks) & ((index * block + place * stride) % size > size - 2 * stride))
+    return leaves * (world > size) * 1
+
+
+def _most(value: Ints) -> int:
+    return value if isinstance(value, int) else int(value.max())

@@ -58,7 +58,11 @@ def _join_blocks(joined: Priced, parts: list[Part]) -> None:
         blocks[name] = _joined([_table(priced, priced.blocks, name, getattr(priced, name)) for priced, _ in parts], parts)
     blocks["scalars"] = _joined_numbers([(priced.scalars_s, index) for priced, index in parts])
     if layout.pp > 1:
-        blocks["boundary"] = _joined_numbers([(priced.boundary_s, index) for priced, index in parts])
+        between = [(priced.boundary_s, index) for priced, index in parts]
+        if len(joined.fabric.hops) == 1:
+            blocks["boundary"] = _joined_numbers(between)
+        else:
+            blocks["boundary"] = np.concatenate([value[:, index] for value, index in between], axis=1)
 
 
 def _join_units(joined: Priced, parts: list[Part]) -> None:

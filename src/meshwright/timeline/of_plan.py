@@ -10,6 +10,7 @@ import numpy as np
 
 from meshwright.chunk_time import chunk_times, paired_savings_s
 from meshwright.schedule import PassTimes, build
+from meshwright.step_time import boundaries_s
 from meshwright.timeline.costs import Costs, uniform_costs
 from meshwright.timeline.events import Timeline
 from meshwright.timeline.simulate import simulate
@@ -49,7 +50,7 @@ def plan_schedule(priced: Priced) -> Schedule:
             fmean(float(time.forward_s) for time in chunks),
             fmean(float(time.backward_input_s) for time in chunks),
             fmean(float(time.backward_weight_s) for time in chunks),
-            _message_s(priced),
+            fmean(_messages_s(priced, 1)),
             weight_share(priced),
         )
     make = _built_small if layout.pp * layout.virtual_stages * m <= SMALL else _built_large
@@ -76,11 +77,16 @@ def plan_costs(priced: Priced, schedule: Schedule) -> Costs:
         np.array([float(time.forward_s) for time in chunks]),
         np.array([float(time.backward_input_s) for time in chunks]),
         np.array([float(time.backward_weight_s) for time in chunks]),
-        _message_s(priced),
+        np.array([*_messages_s(priced, schedule.copies), 0.0]),
         np.array([float(saving) for saving in paired_savings_s(priced, chunks)]),
         overlap=priced.ledger.stack.hides_pipeline,
     )
 
 
-def _message_s(priced: Priced) -> float:
-    return float(priced.boundary_s) if priced.ledger.layout.pp > 1 else 0.0
+def _messages_s(priced: Priced, copies: int) -> list[float]:
+    """The message over the boundary behind each chunk but the last, of all copies."""
+    chunks = copies * len(priced.ledger.pipeline.chunks)
+    if priced.ledger.layout.pp == 1:
+        return [0.0] * (chunks - 1)
+    between: list[float] = np.broadcast_to(boundaries_s(priced, copies), (chunks - 1,)).tolist()
+    return between

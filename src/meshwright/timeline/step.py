@@ -129,7 +129,7 @@ class Step:
         Durations are the plan's own: those of a step with something slow in it are not told apart.
         """
         priced, times = self.numbers, chunk_times(self.numbers)
-        by_stage = [(index, busy_parts(priced, times, index)) for index, _ in priced.ledger.pipeline.representatives]
+        by_stage = [(index, busy_parts(priced, times, index)) for index, _ in priced.representatives]
         index, parts = max(by_stage, key=lambda one: float(one[1].step_s))
         once, end = Parts(), self.ends[index]
         once_per_step(priced, priced.ledger.stage(index), once)

@@ -12,14 +12,12 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from meshwright.arithmetic import Num, larger, where
+from meshwright.boundaries import message_s
 from meshwright.collectives.fabric import Fabric
 from meshwright.compute import Kernels, efficiency
-from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import Block, Sublayer
-from meshwright.ledger.build import Ledger, Stage, scalar_rows
+from meshwright.ledger.build import Ledger, scalar_rows
 from meshwright.ledger.data_parallel import Unit
 from meshwright.ledger.rows import Row
 from meshwright.ledger.stages import LayerBlock
@@ -181,35 +179,8 @@ class Priced:
     def boundary_s(self) -> Num:
         """One message over a boundary of the pipeline; where boundaries are not alike (``fabric.hops``), an array with a row for each."""
         if "boundary" not in self.blocks:
-            rows = step.boundary(self.ledger.sizes, "forward", 0, 1)
-            self.blocks["boundary"] = self._sum(rows) if len(self.fabric.hops) == 1 else self._hops_s(rows[0])
+            self.blocks["boundary"] = message_s(self)
         return self.blocks["boundary"]
-
-    def _hops_s(self, row: Row) -> Num:
-        """Seconds of a message from each place of the pipeline to the next; by tier, and then chosen for each place."""
-        by_tier = [
-            row.times * (self.fabric.hop_s(tier, row.payload_bytes) * self._slowdown("pp")) for tier in range(len(self.cluster.tiers))
-        ]
-        one_for_each = np.shape(self.ledger.layout.world_size)
-        return np.stack([np.broadcast_to(np.choose(tier, by_tier), one_for_each) for tier in self.fabric.hops])
-
-    def sent_s(self, stage: Stage) -> Num:
-        """What a stage sends for one micro-batch, there and back, where it is held meanwhile."""
-        received, sent = stage.boundaries()
-        boundary_s = self.boundary_s
-        if len(self.fabric.hops) == 1:
-            return (received + sent) * boundary_s
-        seconds: Num = 0.0
-        there, back = self.ledger.pipeline.hops_of(stage.index)
-        for hop in there + back:
-            seconds = seconds + boundary_s[hop]
-        return seconds
-
-    @property
-    def representatives(self) -> tuple[tuple[int, int], ...]:
-        """(first stage, number of stages) of each composition, neighbours included: where boundaries are not alike, of one each."""
-        found = self.ledger.pipeline
-        return found.representatives if len(self.fabric.hops) == 1 else tuple((index, 1) for index in range(len(found.stages)))
 
     @property
     def scalars_s(self) -> Num:
@@ -253,6 +224,10 @@ class Priced:
     def call_s(self, op: str, axis: str, payload_bytes: Num) -> Num:
         """Seconds of one call of ``op`` over ``axis``, exposed or not."""
         return self.fabric.seconds(op, axis, payload_bytes) * self._slowdown(axis)
+
+    def hop_s(self, tier: int, payload_bytes: Num) -> Num:
+        """Seconds of a message between two stages that meet in a tier."""
+        return self.fabric.hop_s(tier, payload_bytes) * self._slowdown("pp")
 
     @property
     def contention(self) -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from meshwright.arithmetic import Num, is_array, larger, where
+from meshwright.boundaries import between_chunks_s, representatives, sent_s
 from meshwright.chunk_time import PAIRED_SCHEDULES, ChunkTime, chunk_times, layer_pairs, paired_saving_s, paired_savings_s
 from meshwright.ledger.build import Stage
 from meshwright.memory import units_of
@@ -66,21 +67,13 @@ def step_parts(priced: Priced) -> tuple[Parts, Num]:
             saving = np.stack([np.asarray(saved_s + 0.0 * time.forward_s) for saved_s, time in saved])
         span = pipeline_span_s(
             layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
-            np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, boundaries_s(priced),
+            np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, between_chunks_s(priced),
             overlap=ledger.stack.hides_pipeline, paired_saving_s=saving,
         )  # fmt: skip
         span = span if span.ndim else float(span)
     parts, all_busy = _busiest(priced, times, span)
     _add_end(parts, priced, times)
     return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
-
-
-def boundaries_s(priced: Priced, copies: int = 1) -> Num:
-    """A message over the boundary behind each chunk but the last, the boundary in front; one row where they are alike."""
-    pipeline, alike = priced.ledger.pipeline, len(priced.fabric.hops) == 1
-    if alike:
-        return priced.boundary_s
-    return priced.boundary_s[list(pipeline.hops[: copies * len(pipeline.chunks) - 1])]
 
 
 def busy_parts(priced: Priced, times: list[ChunkTime], index: int) -> Parts:
@@ -95,7 +88,7 @@ def _busiest(priced: Priced, times: list[ChunkTime], span: Num) -> tuple[Parts, 
     most: Num = -1.0
     parts = Parts()
     all_busy: Num = 0.0
-    for index, count in priced.representatives:
+    for index, count in representatives(priced):
         own = busy_parts(priced, times, index)
         busy = own.step_s
         better = busy > most
@@ -143,7 +136,7 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], m: Num) -
             setattr(parts, name, larger(part - saved_s, 0.0))
             saved_s = larger(saved_s - part, 0.0)
     if layout.pp > 1 and not priced.ledger.stack.hides_pipeline:
-        parts.pp_s = m * priced.sent_s(stage)
+        parts.pp_s = m * sent_s(priced, stage)
     return parts
 
 

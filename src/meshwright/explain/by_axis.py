@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshwright.boundaries import representatives
 from meshwright.errors import InputError, Mistake
 from meshwright.explain.cuts import what_is_cut
 from meshwright.explain.listing import Listed, StageListing
@@ -112,7 +113,7 @@ def explain_by_axis(numbers: Priced, rank: int | None = None, warnings: Sequence
 
 def busiest_stage(numbers: Priced) -> int:
     """The stage whose own work takes longest, the first of equals."""
-    stages = [index for index, _ in numbers.representatives]
+    stages = [index for index, _ in representatives(numbers)]
     return max(stages, key=lambda index: float(stage_parts(numbers, index).step_s))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from meshwright.boundaries import alike
 from meshwright.errors import InputError, Mistake
 from meshwright.explain.listing import Listed, StageListing
 from meshwright.explain.shown import Shown
@@ -194,7 +195,7 @@ class _View:
         numbers, fabric = self.numbers, self.numbers.fabric
         if row.op is None or row.axis is None:
             return None, float(numbers.row_s(row))
-        if row.axis != "pp" or len(fabric.hops) == 1:
+        if row.axis != "pp" or alike(numbers):
             return fabric.tier(row.axis), float(numbers.row_s(row))
         hops = numbers.ledger.pipeline.hops_of(self.stage)[(row.op == "send") != (row.phase == "forward")]
         widest = numbers.cluster.tiers[max(int(fabric.hops[hop]) for hop in hops)].name

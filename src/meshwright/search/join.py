@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.boundaries import alike
 from meshwright.ledger.build import Ledger
 from meshwright.ledger.stages import LayerBlock, pipeline
 from meshwright.priced import Numbers, Priced
@@ -59,7 +60,7 @@ def _join_blocks(joined: Priced, parts: list[Part]) -> None:
     blocks["scalars"] = _joined_numbers([(priced.scalars_s, index) for priced, index in parts])
     if layout.pp > 1:
         between = [(priced.boundary_s, index) for priced, index in parts]
-        if len(joined.fabric.hops) == 1:
+        if alike(joined):
             blocks["boundary"] = _joined_numbers(between)
         else:
             blocks["boundary"] = np.concatenate([value[:, index] for value, index in between], axis=1)

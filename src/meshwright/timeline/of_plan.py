@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshwright.boundaries import between_chunks_s
 from meshwright.chunk_time import chunk_times, paired_savings_s
 from meshwright.schedule import PassTimes, build
-from meshwright.step_time import boundaries_s
 from meshwright.timeline.costs import Costs, uniform_costs
 from meshwright.timeline.events import Timeline
 from meshwright.timeline.simulate import simulate
@@ -88,5 +88,5 @@ def _messages_s(priced: Priced, copies: int) -> list[float]:
     chunks = copies * len(priced.ledger.pipeline.chunks)
     if priced.ledger.layout.pp == 1:
         return [0.0] * (chunks - 1)
-    between: list[float] = np.broadcast_to(boundaries_s(priced, copies), (chunks - 1,)).tolist()
+    between: list[float] = np.broadcast_to(between_chunks_s(priced, copies), (chunks - 1,)).tolist()
     return between

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshwright.boundaries import representatives
 from meshwright.chunk_time import ChunkTime, chunk_times
 from meshwright.schedule import build, check_fit
 from meshwright.step_time import PART_NAMES, OncePerStep, Parts, busy_parts, exposed_gather_s, once_per_step
@@ -129,7 +130,7 @@ class Step:
         Durations are the plan's own: those of a step with something slow in it are not told apart.
         """
         priced, times = self.numbers, chunk_times(self.numbers)
-        by_stage = [(index, busy_parts(priced, times, index)) for index, _ in priced.representatives]
+        by_stage = [(index, busy_parts(priced, times, index)) for index, _ in representatives(priced)]
         index, parts = max(by_stage, key=lambda one: float(one[1].step_s))
         once, end = Parts(), self.ends[index]
         once_per_step(priced, priced.ledger.stage(index), once)

@@ -86,9 +86,15 @@ Candidates = list[tuple[Number, Number, Number, Number, Number | bool]]
 
 def _longest(candidates: Candidates, f: Array, i: Array, w: Array, t: Array) -> Array:
     """Seconds of the longest path."""
-    seconds = [np.where(real, a * f + b * i + c * w - less * t, 0.0) for a, b, c, less, real in candidates]
-    result: Array = np.maximum.reduce(np.broadcast_arrays(*seconds))
-    return result
+    longest: Array = np.zeros_like(f)
+    for a, b, c, less, real in candidates:
+        if np.any(real):
+            seconds = b * i - less * t
+            for count, each in ((a, f), (c, w)):
+                if not isinstance(count, int) or count:
+                    seconds = seconds + count * each
+            longest = np.maximum(longest, seconds if np.all(real) else np.where(real, seconds, 0.0))
+    return longest
 
 
 def _inner_and_ends(m: Number, p: int) -> tuple[Candidates, Candidates]:

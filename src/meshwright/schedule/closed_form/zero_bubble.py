@@ -54,10 +54,9 @@ class _Lagging:
 
     @property
     def span_s(self) -> Array:
-        most = self.reach * (self.p - 1)
-        longest = self._in_the_middle()
-        if self.p > 1 and np.min(self.m) <= most + 1:
-            few = (self.m > 1) & (self.m <= most + 1)
+        longest, fill = self._in_the_middle(), self.reach * (self.p - 1) + 1
+        few = (self.m > 1) & (self.m <= fill)
+        if self.p > 1 and np.any(few):
             longest = np.maximum(longest, np.where(few, self._when_forwards_end(), 0.0))
         return longest
 
@@ -92,10 +91,11 @@ class _Lagging:
         """
         p, m, reach = self.p, self.m, self.reach
         first = np.maximum(p - 1 - np.maximum(m - 2, 0) // reach, 0)
+        stages = range(1, p) if p <= 4 else (first, np.minimum(first + 1, p - 1), np.maximum(first, p - 2), p - 1)
         inner_i, inner_w = total(self.i[1:]) / (p - 1), total(self.w) / p
         up = inner_i if self.t is None else inner_i + mean_hop(self.t)
         longest: Array = np.zeros_like(up)
-        for stage in (first, np.minimum(first + 1, p - 1), np.maximum(first, p - 2), p - 1):
+        for stage in stages:
             f, i, before, behind, upward = (self._at(times, stage) for times in (self.f, self.i, self.before, self.behind, self.upward))
             ahead = np.minimum(reach * (p - 1 - stage), m - 1)
             more, span = m - 1 - ahead, ahead + 1
@@ -106,7 +106,7 @@ class _Lagging:
             there = np.ceil(more / reach)
             one_less = np.where((there * reach > more) & (more > reach), np.maximum(0.0, up - np.minimum(f, inner_w)), 0.0)
             to_inner = np.where(there <= stage, (stage - there) * up + span * inner_i + m * inner_w + one_less, 0.0)
-            longest = np.maximum(longest, leave + np.maximum(to_first, to_inner))
+            longest = np.maximum(longest, np.where(more > 0, leave + np.maximum(to_first, to_inner), 0.0))
         return longest
 
     def _round_trips(self, n: Number | Array, one_round: Array, w: Array, steps: Array, due: Array | int) -> Array:

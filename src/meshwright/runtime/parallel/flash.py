@@ -13,8 +13,8 @@ from torch import Tensor
 
 from meshwright.runtime.parallel.attention_block import Rules
 
-_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def covers(q: Tensor, v: Tensor, rules: Rules, sinks: Tensor | None) -> bool:

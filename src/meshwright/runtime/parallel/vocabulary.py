@@ -46,7 +46,7 @@ class _Embedding(torch.autograd.Function):
         rows, mine = _own_rows(ids, ctx.num_rows, ctx.tp)
         nowhere = ctx.num_rows  # what torch calls the padding's row: its gradients are left out
         rows = rows.masked_fill(~mine, nowhere) if ctx.tp.size > 1 else rows
-        return None, torch.ops.aten.embedding_dense_backward(grad, rows, ctx.num_rows, nowhere, False), None, None
+        return None, torch.ops.aten.embedding_dense_backward.default(grad, rows, ctx.num_rows, nowhere, False), None, None
 
 
 def _own_rows(ids: Tensor, num_rows: int, tp: Axis) -> tuple[Tensor, Tensor]:

@@ -112,7 +112,8 @@ def _pick(better: Num, own: Parts, other: Parts) -> Parts:
     """``own`` where it is better."""
     if not is_array(better):
         return own if better else other
-    return Parts(*(np.where(better, getattr(own, name), getattr(other, name)) for name in PART_NAMES))
+    pairs = [(getattr(own, name), getattr(other, name)) for name in PART_NAMES]
+    return Parts(*(one if not (is_array(one) or is_array(two)) and one == two else np.where(better, one, two) for one, two in pairs))
 
 
 def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], m: Num) -> Parts:

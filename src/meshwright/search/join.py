@@ -81,10 +81,14 @@ def _join_units(joined: Priced, parts: list[Part]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All numbers of one block or unit as the rows of one array, [numbers, layouts], so that layouts are picked in one go."""
+    """All numbers of one block or unit as the rows of one array, [numbers, layouts], so that layouts are picked in one go.
+
+    ``same`` has for each number the one value that all layouts have, or None.
+    """
 
     like: Numbers
     rows: npt.NDArray[np.float64]
+    same: tuple[float | None, ...]
 
 
 def _table(priced: Priced, cache: dict[object, Any], key: object, numbers: Numbers) -> Table:
@@ -95,7 +99,7 @@ def _table(priced: Priced, cache: dict[object, Any], key: object, numbers: Numbe
         rows = np.empty((len(leaves), len(priced.ledger.layout)))
         for row, leaf in zip(rows, leaves, strict=True):
             row[:] = leaf
-        cache[name] = Table(numbers, rows)
+        cache[name] = Table(numbers, rows, tuple(None if isinstance(leaf, np.ndarray) else float(leaf) for leaf in leaves))
     found: Table = cache[name]
     return found
 
@@ -110,9 +114,11 @@ def _leaves(numbers: Numbers) -> Iterator[Any]:
 
 
 def _joined(tables: list[Table], parts: list[Part]) -> Numbers:
-    """The numbers of several columns, each at its index, one after the other."""
+    """The numbers of several columns, each at its index, one after the other; what is the same everywhere stays one number, which
+    spares whatever is computed with it (what nothing sends is 0)."""
     rows = np.concatenate([table.rows.take(index, axis=1) for table, (_, index) in zip(tables, parts, strict=True)], axis=1)
-    return _rebuilt(tables[0].like, iter(rows))
+    same = [values[0] if len(set(values)) == 1 else None for values in zip(*(table.same for table in tables), strict=True)]
+    return _rebuilt(tables[0].like, iter([row if value is None else value for row, value in zip(rows, same, strict=True)]))
 
 
 def _rebuilt(like: Numbers, rows: Iterator[Any]) -> Numbers:

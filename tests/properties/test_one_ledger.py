@@ -44,8 +44,8 @@ def test_a_column_and_its_layouts_agree_to_the_last_bit(model: Model) -> None:
         for index in range(len(column)):
             alone = _numbers(model, cluster, column.layout(index), stack, workload)
             picked = {key: np.broadcast_to(np.asarray(value), len(column))[index] for key, value in wide.items()}
-            # Alone, equal stages are idle count x seconds; where other layouts of a column (of other sizes, which a search does not mix) have
-            # unequal boundaries, one after the other: the sum may round otherwise. A search does not look at the bubble.
+            # Alone, what equal stages idle is count x seconds; where other layouts of a column (of other sizes: no search mixes them) have
+            # unequal boundaries, one after the other: the sum may round otherwise.
             bubble = alone.pop("bubble_fraction")
             assert picked["bubble_fraction"] == pytest.approx(bubble, rel=1e-12, abs=1e-15)
             wrong = {key: (value, picked[key]) for key, value in alone.items() if not value == picked[key]}

@@ -13,7 +13,10 @@ from meshwright.spec.model import Model
 
 
 class _RmsNorm(torch.autograd.Function):
-    """y = w x r with r = 1 / sqrt(mean(x^2) + eps): dx = r (g - x r mean(g x r)) with g = w dy (arXiv 1910.07467, section 4)."""
+    """y = w x r with r = 1 / sqrt(mean(x^2) + eps): dx = r (g - x r mean(g x r)) with g = w dy (arXiv 1910.07467, section 4).
+
+    It rounds where plain autograd on the reference rounds.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -27,10 +30,11 @@ class _RmsNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, scale = ctx.saved_tensors
         normed = x * scale
-        products = grad * normed
-        along = (products @ widened(weight))[..., None]
-        grad_x = widened(grad * weight).addcmul_(normed, along, value=-1 / x.shape[-1]).mul_(scale)
-        return grad_x.to(x.dtype), products.flatten(0, -2).sum(0).to(weight.dtype), None
+        grad_weight = (grad * normed.to(x.dtype)).flatten(0, -2).sum(0)
+        of_normed = widened(grad * weight)
+        along = (of_normed * normed).sum(-1, keepdim=True)
+        grad_x = of_normed.addcmul_(normed, along, value=-1 / x.shape[-1]).mul_(scale)
+        return grad_x.to(x.dtype), grad_weight, None
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -29,10 +29,10 @@ class Rotary:
     interleaved: bool
 
     def turn(self, x: Tensor, back: bool = False) -> Tensor:
-        """x [B, S, heads, H], overwritten. ``back``: by the transpose, which is the gradient's way."""
+        """x [B, S, heads, H], overwritten. ``back``: by the transpose, which is the gradient's way. Rounds where reference/rope.py does."""
         part = x[..., : self.cos.shape[-1]]
         swapped = part.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if self.interleaved else part.roll(part.shape[-1] // 2, -1)
-        part.mul_(self.cos).addcmul_(swapped, self.sin, value=-1 if back else 1)
+        part.mul_(self.cos).add_(swapped.mul_(self.sin), alpha=-1 if back else 1)
         return x
 
 

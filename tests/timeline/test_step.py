@@ -184,3 +184,14 @@ def test_dualpipes_pairs_hide_dispatch_and_combine(layout: str) -> None:
     formula, _ = step_parts(plan)
     assert step.step_s == pytest.approx(float(formula.step_s), rel=0.01)
     assert step.parts.ep_s == pytest.approx(float(formula.ep_s), rel=0.01)
+
+
+def test_waiting_for_the_host_has_its_own_word(meshwright) -> None:  # type: ignore[no-untyped-def]
+    """Layers cut over eight ranks are too small for the host to keep up on a B200; those of one rank are not."""
+    job = ["llama-3.1-8b", "--cluster", "b200-sxm", "--gpus", "8", "--batch", "16"]
+    said = [
+        " ".join(meshwright("timeline", *job, "--seq", seq, "--layout", layout).stdout.split())
+        for seq, layout in (("1024", "tp=8 sp mb=1"), ("8192", "dp=1x8 zero=1 mb=2"))
+    ]
+    assert "waiting for the host to launch kernels" in said[0]
+    assert "waiting for the host" not in said[1]

@@ -83,6 +83,11 @@ class ChunkTime:
         return self.backward_s + self.backward_dp_all_s - self.weight_s + self.input_wait_s
 
     @cached_property
+    def backward_span_s(self) -> Num:
+        """The whole backward, with what it waits for."""
+        return self.backward_s + self.backward_dp_all_s + self.backward_wait_s
+
+    @cached_property
     def busy_s(self) -> Num:
         return self.forward_s + self.backward_s + self.backward_dp_all_s + self.backward_wait_s
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from meshwright.arithmetic import Num, larger, where
 from meshwright.boundaries import message_s
-from meshwright.collectives.fabric import Fabric
+from meshwright.collectives.fabric import Fabric, tier_index
 from meshwright.compute import Kernels, efficiency
 from meshwright.ledger.blocks.layer import Block, Sublayer
 from meshwright.ledger.build import Ledger, scalar_rows
@@ -181,6 +181,16 @@ class Priced:
         if "boundary" not in self.blocks:
             self.blocks["boundary"] = message_s(self)
         return self.blocks["boundary"]
+
+    @property
+    def one_link(self) -> Num:
+        """1 where a step's reductions go over the link of each micro-batch's gathers and scatters: in the same groups (zero=3:local), or
+        in groups of replicas that span the same tier; 0 where they do not."""
+        if "one link" not in self.units:
+            shards, replicas = self.fabric.group("fsdp"), self.fabric.group("dp_replicate")
+            same = tier_index(shards) == tier_index(replicas)
+            self.units["one link"] = same * 1 if self.ledger.layout.zero_variant != "local" else 1
+        return self.units["one link"]
 
     @property
     def scalars_s(self) -> Num:

@@ -170,16 +170,28 @@ def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
     what sticks out is what comes after the first unit's, the last layer's or the last unit's gradient."""
     parts = Parts()
     once = once_per_step(priced, stage, parts)
-    backward_s: Num = 0.0
-    for time, count in _counted([times[chunk.index] for chunk in stage.chunks]):
-        backward_s = backward_s + count * time.backward_s
     reduce_s = once.reduce_s
     if priced.ledger.stack.hides_data_parallel:
-        last_s = larger(once.last_s, once.before_last_s + once.last_s - once.beside_last_s)
-        reduce_s = larger(last_s, reduce_s - (backward_s - once.before_first_s))
+        backward_s, beside = beside_last_backward(priced, stage, times)
+        last_s = larger(once.last_s, once.before_last_s + once.last_s - beside * once.beside_last_s)
+        reduce_s = larger(last_s, reduce_s - beside * (backward_s - once.before_first_s))
     parts.dp_s = parts.dp_s + reduce_s + exposed_gather_s(priced, stage, times, once)
     parts.other_s = parts.other_s + priced.scalars_s
     return parts
+
+
+def beside_last_backward(priced: Priced, stage: Stage, times: list[ChunkTime]) -> tuple[Num, Num]:
+    """(compute of a stage's last backward, seconds in which its link is free for reductions by second of that compute).
+
+    A backward that waits, for its gathers or for the host, leaves the link to the reductions meanwhile; its own gathers and scatters take
+    it where both go over the same one (``Priced.one_link``).
+    """
+    backward_s: Num = 0.0
+    free_s: Num = 0.0
+    for time, count in _counted([times[chunk.index] for chunk in stage.chunks]):
+        backward_s = backward_s + count * time.backward_s
+        free_s = free_s + count * larger(time.backward_span_s - priced.one_link * time.backward_lane_s, 0.0)
+    return backward_s, free_s / where(backward_s > 0, backward_s, 1.0)
 
 
 def exposed_gather_s(priced: Priced, stage: Stage, times: list[ChunkTime], once: OncePerStep) -> Num:

@@ -22,12 +22,14 @@ WORKLOAD = Training(seq=4608, batch=2304)
 
 
 def random_column(model: Model, seed: int, length: int = 8, workload: Training = WORKLOAD) -> Column:
-    """``length`` distinct legal layouts of one random structure."""
+    """``length`` distinct legal layouts of one random structure, on equally many GPUs as in a search."""
     rng = random.Random(seed)
     while True:
-        column = _degrees(model, _structure(model, rng), rng, 40 * length)
+        column = _degrees(model, _structure(model, rng), rng, 40 if length == 1 else 300 * length)
         mask = np.broadcast_to(legal(Case(model=model, workload=workload, layout=column)), len(column))  # type: ignore[arg-type]
-        index = np.flatnonzero(mask)[:length]
+        worlds, counts = np.unique(column.world_size[mask], return_counts=True)
+        most = worlds[counts.argmax()] if length > 1 and len(worlds) else column.world_size
+        index = np.flatnonzero(mask & (column.world_size == most))[:length]
         if len(index) == length:
             return column.take(index)
 

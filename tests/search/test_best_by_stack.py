@@ -10,7 +10,8 @@ from meshwright.search.runs_on import FRAMEWORKS
 
 
 @pytest.mark.parametrize(
-    ("model", "cluster", "constraint"), [("gpt2-xl", "a100-sxm-80g", "pp<=2"), ("qwen3-30b-a3b", "h200-sxm", "pp=1,cp=1,tp=1")]
+    ("model", "cluster", "constraint"),
+    [("gpt2-xl", "a100-sxm-80g", "pp<=2"), ("gpt2-xl", "l40s", "pp<=2"), ("qwen3-30b-a3b", "h200-sxm", "pp=1,cp=1,tp=1")],
 )
 def test_best_by_stack_is_what_a_search_for_the_stack_finds(model: str, cluster: str, constraint: str) -> None:
     """The two order layouts by different prices first, so seconds are compared: layouts of one speed tie."""

@@ -14,9 +14,11 @@ from ledger.columns import WORKLOAD, random_column
 from ledger.models import DEEPSEEK_V3, SMALL
 from meshwright.chunk_time import chunk_times
 from meshwright.estimate import estimate, priced
+from meshwright.memory import units_of
 from meshwright.priced import Priced
 from meshwright.spec.layout import parse_layout
 from meshwright.spec.load_cluster import resolve_cluster
+from meshwright.spec.load_model import resolve_model
 from meshwright.spec.model import Model
 from meshwright.spec.stack import STACKS, Stack
 from meshwright.spec.workload import Training
@@ -102,6 +104,36 @@ def test_gradients_are_reduced_while_the_last_micro_batch_goes_back() -> None:
     assert names[0] == "root" and names[1:] == [f"layer {index}" for index in range(79, 59, -1)]
 
 
+@pytest.mark.parametrize(
+    ("layout", "gpus", "batch"),
+    [
+        ("dp=4x2 zero=3", 8, 64), ("dp=4x2 zero=3 recompute=full", 8, 16), ("dp=2x4 zero=2", 8, 16), ("dp=1x8 zero=3:local", 8, 16),
+        ("dp=2x8 zero=3", 16, 16), ("dp=8x2 zero=3", 16, 32),
+    ],
+)  # fmt: skip
+def test_replicas_on_a_slow_link(layout: str, gpus: int, batch: int) -> None:
+    """Gathers, scatters and the replicas' reductions stick out of the last backward by far: formula and simulator say the same."""
+    slow = priced(resolve_model("llama-3.1-8b"), resolve_cluster("l40s"), Training(seq=4096, batch=batch), parse_layout(layout, gpus),
+                  STACKS["torchtitan"])  # fmt: skip
+    assert simulate_step(slow).step_s == pytest.approx(float(step_parts(slow)[0].step_s), rel=1e-9)
+
+
+def test_one_link_carries_one_collective_at_a_time() -> None:
+    """Where shards and replicas are both in one node, a step sends for no less than all its collectives together take; across nodes
+    the reduction goes beside the gathers."""
+    for text, gpus, one_link in (("dp=4x2 zero=3", 8, True), ("dp=2x8 zero=3", 16, False)):
+        plan = priced(resolve_model("llama-3.1-8b"), resolve_cluster("l40s"), Training(seq=4096, batch=gpus), parse_layout(text, gpus),
+                      STACKS["torchtitan"])  # fmt: skip
+        assert plan.one_link == one_link
+        (time,), (end,) = chunk_times(plan), simulate_step(plan).ends
+        reduce_s = sum(count * unit.reduce_s for unit, count, _ in units_of(plan, plan.ledger.stage(0)))
+        if one_link:
+            assert end.reduced_s >= float(time.forward_lane_s + time.backward_lane_s + reduce_s) * (1 - ROUNDING)
+        else:  # but for the root's, whose gradient is last, the reductions are hidden
+            root_s = plan.root(True, True).reduce_s
+            assert end.reductions[-1].end_s - end.computed_s < 1.3 * root_s < 0.6 * reduce_s
+
+
 def test_a_stack_without_overlap_reduces_after_its_last_computation() -> None:
     step = simulate_step(numbers("tp=8 sp pp=4 dp=1x2 zero=1 mb=1", stack="megatron-2021"))
     assert all(end.reductions[0].start_s == end.computed_s for end in step.ends)
@@ -152,3 +184,14 @@ def test_dualpipes_pairs_hide_dispatch_and_combine(layout: str) -> None:
     formula, _ = step_parts(plan)
     assert step.step_s == pytest.approx(float(formula.step_s), rel=0.01)
     assert step.parts.ep_s == pytest.approx(float(formula.ep_s), rel=0.01)
+
+
+def test_waiting_for_the_host_has_its_own_word(meshwright) -> None:  # type: ignore[no-untyped-def]
+    """Layers cut over eight ranks are too small for the host to keep up on a B200; those of one rank are not."""
+    job = ["llama-3.1-8b", "--cluster", "b200-sxm", "--gpus", "8", "--batch", "16"]
+    said = [
+        " ".join(meshwright("timeline", *job, "--seq", seq, "--layout", layout).stdout.split())
+        for seq, layout in (("1024", "tp=8 sp mb=1"), ("8192", "dp=1x8 zero=1 mb=2"))
+    ]
+    assert "waiting for the host to launch kernels" in said[0]
+    assert "waiting for the host" not in said[1]

@@ -29,6 +29,14 @@ class Degrees(NamedTuple):
     world_size: Num
 
 
+def tier_index(group: Group) -> Num:
+    """Index of the outermost tier that a group spans."""
+    index: Num = 0
+    for members in group.members:
+        index = index + (members < group.ranks)
+    return index
+
+
 def shape_of_groups(degrees: Degrees, axis: str, kv_heads: int, sizes: tuple[int | None, ...]) -> Group:
     """The shape of the groups of ``axis`` on tiers whose units have ``sizes`` GPUs."""
     found = [leg for leg in legs(degrees, axis, kv_heads) if not (isinstance(leg.degree, int) and leg.degree == 1)]

@@ -74,16 +74,21 @@ def _facts(report: TimelineReport) -> list[tuple[str, str]]:
     if len(step.ends) > 1:
         found += [("bubble", f"{step.bubble_fraction:.1%} of the pipeline's {format_seconds(step.timeline.span_s)}")]
         found += [("culprit", _culprit(report))]
+    hosts = [report.host_s(rank) for rank in range(len(step.ends))]
+    if (longest := max(hosts)) > LEAST_SHARE * report.step_s:
+        rank = hosts.index(longest)
+        told = f"{format_seconds(longest)} of what counts as computing on rank {rank} is its device waiting for the host to launch kernels"
+        found.append(("host", told))
     if report.slow:
         lost = report.step_s - report.healthy.step_s
         times = report.step_s / report.healthy.step_s
         found.append(("loss", f"{format_seconds(lost)} a step: {times:.3f} times the healthy {format_seconds(report.healthy.step_s)}"))
     found.append(("after it", _after(report)))
     shares = report.shares_of_critical_path()
-    told = [f"{name} {share:.1%}" for name, share in shares[:PATH_PIECES] if share >= LEAST_SHARE]
-    if (rest := sum(share for _, share in shares[len(told) :])) >= LEAST_SHARE:
-        told.append(f"the rest {rest:.1%}")
-    return [*found, ("critical path", ", ".join(told))]
+    pieces = [f"{name} {share:.1%}" for name, share in shares[:PATH_PIECES] if share >= LEAST_SHARE]
+    if (rest := sum(share for _, share in shares[len(pieces) :])) >= LEAST_SHARE:
+        pieces.append(f"the rest {rest:.1%}")
+    return [*found, ("critical path", ", ".join(pieces))]
 
 
 def _culprit(report: TimelineReport) -> str:

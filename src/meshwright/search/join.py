@@ -75,6 +75,7 @@ def _join_units(joined: Priced, parts: list[Part]) -> None:
         ends = stage.first, stage.last
         if any(ends) and ends not in units:
             units[ends] = _joined([_table(priced, priced.units, ends, priced.root(*ends)) for priced, _ in parts], parts)
+    units["one link"] = _joined_numbers([(priced.one_link, index) for priced, index in parts])
     if ledger.model.mtp_layers:
         units["mtp"] = _joined([_table(priced, priced.units, "mtp", priced.mtp_unit) for priced, _ in parts], parts)
 

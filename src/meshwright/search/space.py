@@ -37,7 +37,7 @@ raise the rate of products that are already thousands of tokens tall."""
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """Layouts of one structure; attributes as in Layout, degrees as arrays of one length."""
+    """Layouts of one structure on one number of GPUs; attributes as in Layout, degrees as arrays of one length."""
 
     tp: Ints
     cp: Ints

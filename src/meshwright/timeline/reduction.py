@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from meshwright.chunk_time import layer_pairs
+from meshwright.chunk_time import chunk_times, layer_pairs
 from meshwright.schedule.actions import Kind
+from meshwright.step_time import beside_last_backward
 
 if TYPE_CHECKING:
+    from meshwright.ledger.build import Stage
     from meshwright.ledger.stages import Chunk
     from meshwright.priced import BlockNumbers, Priced
     from meshwright.timeline.events import Timeline
@@ -48,12 +50,27 @@ def reductions(priced: Priced, timeline: Timeline, rank: int) -> list[Reduction]
     if not priced.ledger.stack.hides_data_parallel:
         waiting = [(computed_s, name, seconds) for _, name, seconds in waiting]
     found, free_s = [], 0.0
+    free_share = _free_share(priced, stage)
     for ready_s, name, seconds in sorted(waiting, key=lambda one: one[0]):
         if seconds:
             start_s = max(free_s, ready_s)
-            free_s = start_s + seconds
+            free_s = _ends(start_s, seconds, computed_s, free_share)
             found.append(Reduction(name, ready_s, start_s, free_s))
     return found
+
+
+def _free_share(priced: Priced, stage: Stage) -> float:
+    """The part of the last backward in which the link is free for reductions."""
+    times = chunk_times(priced)
+    backward_s, free = beside_last_backward(priced, stage, times)
+    span_s = sum(float(times[chunk.index].backward_span_s) for chunk in stage.chunks)
+    return min(float(backward_s * free) / span_s, 1.0) if span_s else 1.0
+
+
+def _ends(start_s: float, seconds: float, computed_s: float, free_share: float) -> float:
+    """When a reduction ends that has the link for a share of the time until the rank has computed all, and then alone."""
+    beside_s = max(computed_s - start_s, 0.0) * free_share
+    return start_s + seconds / free_share if seconds <= beside_s else max(start_s, computed_s) + seconds - beside_s
 
 
 def _last_backward(timeline: Timeline, rank: int, stage: int) -> tuple[float, float, bool]:

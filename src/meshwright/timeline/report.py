@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from meshwright.chunk_time import chunk_times
 from meshwright.schedule.in_flight import count_in_flight
+from meshwright.step_time import busy_parts
 from meshwright.timeline.inside import InsideLayer, inside_layer
 from meshwright.timeline.layers import LayerOverlap, layer_overlap
 from meshwright.timeline.slow import parse_slow
@@ -56,6 +58,12 @@ class TimelineReport:
         """Micro-batches whose activations each rank holds at most; a chunk's count by its share of the rank."""
         schedule = self.step.timeline.schedule
         return [float(count) / schedule.chunks_per_rank * schedule.copies for count in count_in_flight(schedule)]
+
+    def host_s(self, rank: int) -> float:
+        """How much of a rank's computing is its device waiting for the host, which launches small kernels slower than they run; of the
+        plan's own durations."""
+        numbers = self.step.numbers
+        return float(busy_parts(numbers, chunk_times(numbers), rank).other_s)
 
     def waited_s(self, rank: int) -> float:
         """All waiting of a rank."""

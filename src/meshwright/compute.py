@@ -18,8 +18,11 @@ from meshwright.spec.cluster import Device
 from meshwright.spec.efficiency import Efficiency, fitted
 from meshwright.spec.stack import Stack
 
-REFERENCE_POWER_W = {"volta": 300.0, "ampere": 400.0, "ada": 350.0, "hopper": 700.0, "blackwell": 1000.0, "cdna3": 750.0, "cdna4": 1400.0}
-"""Power limit of the board that a generation's peaks and shares are of (catalog/devices)."""
+REFERENCE_BOARD = {
+    "volta": (300.0, 125e12), "ampere": (400.0, 312e12), "ada": (350.0, 362.05e12), "hopper": (700.0, 989e12),
+    "blackwell": (1000.0, 2250e12), "cdna3": (750.0, 1307.4e12), "cdna4": (1400.0, 2516.6e12),
+}  # fmt: skip
+"""Power limit in watts and 16-bit peak of the board that a generation's shares are of (catalog/devices)."""
 
 FP8_REFERENCE = 8192
 """Columns and depth of the product whose share of peak the fp8 constants are: kernel tables end there."""
@@ -50,21 +53,17 @@ def matmul_share(device: Device, constants: Efficiency) -> float:
 
 
 def clock(device: Device, constants: Efficiency) -> float:
-    """Sustained clock over that of the generation's reference board: its power limit per unit of peak, to a power."""
+    """Share of the peak that a board sustains over what its generation's reference board does: its power limit per unit of peak, to a
+    power. A peak that is higher by its clock alone needs the power to go with it."""
     generation = generation_of(device)
-    reference = REFERENCE_POWER_W[generation]
-    exponent = constants.power_blackwell if generation == "blackwell" else constants.power
-    return float(((device.power_w or reference) / reference) ** exponent)
+    watts, flops = REFERENCE_BOARD[generation]
+    if device.power_w is None:
+        return 1.0
+    return float((device.power_w / watts / (_peak(device, "bf16") / flops)) ** constants.power)
 
 
 def _fp8_share(device: Device, constants: Efficiency) -> float:
     return (constants.fp8_blackwell if generation_of(device) == "blackwell" else constants.fp8_hopper) * clock(device, constants)
-
-
-def _grouped(device: Device, constants: Efficiency) -> float:
-    return {"blackwell": constants.grouped_blackwell, "hopper": constants.grouped_hopper}.get(
-        generation_of(device), constants.grouped_ampere
-    )
 
 
 def attention_share(device: Device, kernel: str, constants: Efficiency) -> float:
@@ -108,7 +107,6 @@ class Kernels:
         forward = half * attention_share(device, stack.attention_kernel, own) * (1.0 + own.half_head / REFERENCE_HEAD_DIM)
         self._attention = {True: forward * own.flash_backward, False: forward}
         self._scores = half * matmul_share(device, own)
-        self._grouped = _grouped(device, own)
         self._host_s = 0.0 if stack.static_routing else own.host_s
 
     def seconds(self, row: Row) -> Num:
@@ -135,7 +133,7 @@ class Kernels:
         own = self._own
         _, m, n, k = row.shape
         rate = self._matmul * (m / (m + own.half_m)) * (n / (n + own.half_n)) * (k / (k + own.half_k))
-        grouped = self._grouped if row.kind == "grouped_matmul" else 1.0
+        grouped = own.grouped if row.kind == "grouped_matmul" else 1.0
         seconds = row.flops / (rate * grouped)
         if not self._fp8 or row.name == names.HEAD:
             return seconds

@@ -9,9 +9,9 @@ import pytest
 from meshwright.spec.parameters import parameter_count
 from meshwright.validate.cluster_of_run import inter_node_bytes_per_s
 from meshwright.validate.judge import judge, questions_of
-from meshwright.validate.layout_of_run import stages_of
 from meshwright.validate.question import Question, question_of
 from meshwright.validate.runs import Run, Unjudgeable
+from meshwright.validate.stages_of_run import stages_of
 
 GPT_175B = {
     "id": "seqsel-t5-004", "source": "Korthikanti et al. 2022 (arXiv 2205.05198) Table 5", "year": "2022", "kind": "train",
@@ -129,3 +129,21 @@ def test_a_row_whose_model_is_no_file_says_which(tmp_path: Path) -> None:
     own = {"id": "a", "cluster": "h100-sxm", "layout": "dp=8", "seq": "8192", "batch": "64", "step_s": "1"}
     with pytest.raises(Unjudgeable, match=f"^{tmp_path} is a folder without"):
         question_of(Run({**own, "model": str(tmp_path)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [({"metric2_name": "peak torch max_memory_allocated (max over ranks)"}, "allocated"), ({"metric2_name": "peak memory"}, "unsaid"),
+     ({"metric2_name": "max reserved memory"}, "reserved"), ({"source": "pytorch/torchtitan", "year": "2024"}, "reserved"),
+     ({"notes": "memory by nvidia-smi"}, "device")],
+)  # fmt: skip
+def test_which_memory_was_printed(changes: dict[str, str], kind: str) -> None:
+    memory = asked(GPT_175B, peak_mem_value="61.5", peak_mem_unit="GiB", **changes).memory
+    assert memory is not None and (memory.kind, memory.value) == (kind, 61.5 * 2**30)
+
+
+def test_torchtitan_cuts_a_batch_into_as_many_as_stages() -> None:
+    """Its default of 2024: 32 sequences of a replica in 8 stages are micro-batches of 4; of 2025: of one sequence."""
+    titan = {**LLAMA_405B, "source": "pytorch/torchtitan", "micro_batch": "", "vpp": "", "schedule": "1f1b", "cp": ""}
+    for year, mb in (("2024", 4), ("2025", 1)):
+        assert asked(titan, year=year, dp="16", global_batch="512").layout.mb == mb

@@ -29,11 +29,12 @@ Array = npt.NDArray[np.float64]
 SITE_SPREAD = 0.6
 """How far a site's constants lie from the catalog's, in standard deviations of the priors."""
 
-SITE_LEVEL = 0.07
-"""The same of its level, in the logarithm of a step: clocks, and what no constant stands for."""
+SITE_LEVEL, MOE_LEVEL = 0.07, 0.15
+"""The same of its level, in the logarithm of a step: clocks, and what no constant stands for. Releases of one library differ by 26 to 72 %
+in the same MoE run (Megatron-Bridge 25.09 to 26.06), and within a tenth in a dense one."""
 
 DENSE_NOISE, MOE_NOISE = 0.05, 0.12
-"""Deviation of one run from its site's own constants: what the model does not see. All four by the errors and the coverage of sources that
+"""Deviation of one run from its site's own constants: what the model does not see. All by the errors and the coverage of sources that
 were left out of the fit (docs/log.md, 2026-11-29)."""
 
 
@@ -42,12 +43,13 @@ class Site:
     """What runs told of their site.
 
     Attributes:
-        x: the constants (steps.py). level: logarithm of the factor on every step. runs: the ids.
+        x: the constants (steps.py). level: logarithm of the factor on every step; level_spread: what was known of it before. runs: the ids.
         jacobian, inverse: of the runs that were used, for the uncertainty of others.
     """
 
     x: Array
     level: float
+    level_spread: float
     runs: tuple[str, ...]
     jacobian: Array
     inverse: Array
@@ -62,8 +64,8 @@ class Site:
 
     def spread(self, jacobian: Array, noise: float) -> Array:
         """Standard deviation of the logarithm of other runs' measured over predicted; ``jacobian`` is theirs."""
-        prior = SITE_SPREAD**2 * np.sum(jacobian**2, axis=1) + SITE_LEVEL**2
-        cross = SITE_SPREAD**2 * jacobian @ self.jacobian.T + SITE_LEVEL**2
+        prior = SITE_SPREAD**2 * np.sum(jacobian**2, axis=1) + self.level_spread**2
+        cross = SITE_SPREAD**2 * jacobian @ self.jacobian.T + self.level_spread**2
         told = np.einsum("ij,jk,ik->i", cross, self.inverse, cross)
         return np.asarray(np.sqrt(np.maximum(prior - told, 0.0) + noise**2))
 
@@ -80,13 +82,14 @@ def fit_site(questions: Sequence[Question], constants: Efficiency | None = None)
         constants: what they are taken to lie around, None for the catalog's.
     """
     steps, x = Steps(questions), position_of(constants or fitted())
+    level = SITE_LEVEL if any(question.dense for question in questions) else MOE_LEVEL
     jacobian = steps.jacobian(x)
-    covariance = SITE_SPREAD**2 * jacobian @ jacobian.T + SITE_LEVEL**2
+    covariance = SITE_SPREAD**2 * jacobian @ jacobian.T + level**2
     noise = np.diag([noise_of(question) ** 2 for question in questions])
     inverse = np.asarray(np.linalg.inv(covariance + noise), dtype=np.float64)
     pull = inverse @ (steps.measured - steps.log_s(x))
     moved = x + SITE_SPREAD**2 * jacobian.T @ pull
-    return Site(moved, float(SITE_LEVEL**2 * pull.sum()), tuple(q.run.id for q in questions), jacobian, inverse)
+    return Site(moved, float(level**2 * pull.sum()), level, tuple(q.run.id for q in questions), jacobian, inverse)
 
 
 @dataclass(frozen=True, kw_only=True)

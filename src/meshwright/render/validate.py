@@ -12,7 +12,9 @@ from meshwright.validate.summary import by, errors
 
 WORDS = {"step_s": "step", "tokens_per_s_per_gpu": "tokens/s/GPU", "tflops_per_gpu": "TFLOP/s/GPU", "mfu": "MFU", "memory_bytes": "memory"}
 
-KIND_WORDS = {"dense": "dense, everything stated", "moe": "MoE, everything stated", "memory": "memory"}
+KIND_WORDS = {
+    "dense": "dense, everything stated", "moe": "MoE, everything stated", "memory": "memory", "allocated": "memory, allocator's peak",
+}  # fmt: skip
 
 
 def validation_text(report: Report) -> str:

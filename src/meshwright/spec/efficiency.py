@@ -58,13 +58,10 @@ CONSTANTS: dict[str, Constant] = {
         0.46, 0.15, "8-bit products of 8,192 columns and depth, share of peak: Blackwell", f"0.59 in {TABLES}, less the same loss"
     ),
     "power": Constant(
-        0.70,
+        0.67,
         0.20,
-        "exponent of the board's power limit over its generation's first board, to Hopper",
+        "exponent of a board's power limit per unit of peak, over its generation's first board",
         "dynamic power is as voltage squared times clock: 1/3 to 1",
-    ),
-    "power_blackwell": Constant(
-        0.80, 0.30, "exponent of the power limit on Blackwell, whose peaks are further from what its power sustains", "as power"
     ),
     "half_m": Constant(64.0, 0.4, "rows at which a product reaches half of its rate", TABLES),
     "half_n": Constant(64.0, 0.5, "columns at which a product reaches half of its rate", TABLES),
@@ -77,12 +74,11 @@ CONSTANTS: dict[str, Constant] = {
         "memory passes over an 8-bit product's 16-bit operands: read, write, transposed copy",
         "Transformer Engine: cast and transpose",
     ),
-    "grouped_ampere": Constant(
-        0.85, 0.2, "grouped products over plain ones: Ampere and before", "SimuMax, configs/system/a100_pcie.json: 0.63 to 0.71 of peak"
-    ),
-    "grouped_hopper": Constant(0.75, 0.25, "grouped products over plain ones: Hopper", "DeepGEMM's tables of 2025: 0.6 to 0.9"),
-    "grouped_blackwell": Constant(
-        0.60, 0.25, "grouped products over plain ones: Blackwell", "SimuMax, configs/system/b200_bf16_ceperm.json: 0.08 to 0.39 of peak"
+    "grouped": Constant(
+        0.75,
+        0.2,
+        "grouped products over plain ones of a group's shape",
+        "DeepGEMM's tables of 2025: 0.6 to 0.9; SimuMax, configs/system/a100_pcie.json: 0.63 to 0.71 of peak",
     ),
     "flash_1": Constant(
         0.40,
@@ -181,16 +177,13 @@ class Efficiency:
     fp8_hopper: float
     fp8_blackwell: float
     power: float
-    power_blackwell: float
     half_m: float
     half_n: float
     half_k: float
     fp8_half_n: float
     fp8_half_k: float
     quantise: float
-    grouped_ampere: float
-    grouped_hopper: float
-    grouped_blackwell: float
+    grouped: float
     flash_1: float
     flash_2: float
     flash_2_hopper: float

@@ -20,8 +20,9 @@ from meshwright.validate.summary import by
 QUANTILE = 1.645
 """Of the normal distribution: 5 % beyond each end of a range."""
 
-MEMORY_LEVEL, MEMORY_NOISE = 0.06, 0.015
-"""Spread of a site's own factor on memory (fragmentation, what else it holds), and of one run around it."""
+MEMORY_LEVEL, MEMORY_NOISE = 0.03, 0.05
+"""Spread of a site's own factor on memory (what its kernels keep), and of one run around it: three runs are believed half.
+An offset and a factor of the activations alone instead of one factor tell no more (docs/log.md, 2026-11-30)."""
 
 
 def judge_calibrated(

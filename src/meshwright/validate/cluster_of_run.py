@@ -12,12 +12,22 @@ from meshwright.spec.used_units import with_used_units
 from meshwright.validate.runs import LARGEST, Run, Unjudgeable
 
 GPUS = (
-    (r"gb300", "gb300-nvl72"), (r"gb200", "gb200-nvl72"), (r"b300", "b300-sxm"), (r"b200", "b200-sxm"), (r"h200", "h200-sxm"),
-    (r"h800", "h800-sxm"), (r"h100.*pcie", "h100-pcie"), (r"h100", "h100-sxm"), (r"a[18]00.*pcie", "a100-pcie"),
-    (r"a100.*40", "a100-sxm-40g"), (r"a[18]00|ampere", "a100-sxm-80g"), (r"v100.*16", "v100-sxm-16g"), (r"v100", "v100-sxm"),
-    (r"mi300", "mi300x"), (r"mi325", "mi325x"), (r"mi35\d", "mi355x"), (r"l40s", "l40s"),
+    (r"gh200", "h200-sxm"), (r"gb300", "gb300-nvl72"), (r"gb200", "gb200-nvl72"), (r"b300", "b300-sxm"), (r"b200", "b200-sxm"),
+    (r"h200", "h200-sxm"), (r"h800", "h800-sxm"), (r"h100.*(pcie|nvl\b)", "h100-pcie"), (r"h100", "h100-sxm"),
+    (r"a[18]00.*pcie", "a100-pcie"), (r"a100.*\b40", "a100-sxm-40g"), (r"\ba[18]00|ampere", "a100-sxm-80g"),
+    (r"v100.*\b16", "v100-sxm-16g"), (r"v100", "v100-sxm"), (r"l40s", "l40s"),
+    (r"mi300", "mi300x"), (r"mi325", "mi325x"), (r"mi35\d", "mi355x"),
 )  # fmt: skip
 """What a row's GPU is called, most special first, and the cluster of the catalog that has it."""
+
+SMALLER_MEMORY = {("a100-sxm-80g", "40"): "a100-sxm-40g", ("v100-sxm", "16"): "v100-sxm-16g"}
+"""The sibling that a row's column ``gpu_mem_gb`` tells."""
+
+H100_NVL = {
+    "power_w": 400.0, "memory_bytes": 94 * 10**9, "hbm_bandwidth_bytes_per_s": 3.9e12,
+    "peak_flops_per_s": (("bf16", 835e12), ("float16", 835e12), ("fp8", 1671e12), ("float32", 60e12)),
+}  # fmt: skip
+"""NVIDIA H100 NVL product brief, 2024: a PCIe card that the catalog has no entry of; figures with sparsity halved."""
 
 EXPORT_NVLINK_BYTES_PER_S = 200e9
 """A800: 400 GB/s in both directions instead of the A100's 600 (NVIDIA A800 datasheet, 2022)."""
@@ -42,14 +52,18 @@ def cluster_of(run: Run) -> tuple[Cluster, list[str]]:
     if name is None:
         raise Unjudgeable(f"{gpu or 'the GPU'} is not in the catalog")
     cluster = _catalog_cluster(name)
-    if name == "a100-sxm-80g" and run.text("gpu_mem_gb") == "40":
-        cluster = _catalog_cluster("a100-sxm-40g")
-    cluster = _with_device(run, cluster)
-    return _with_links(run, cluster)
+    if sibling := SMALLER_MEMORY.get((name, run.text("gpu_mem_gb"))):
+        cluster = _catalog_cluster(sibling)
+    cluster, assumed = _with_links(run, _with_device(run, cluster))
+    if re.search("gh200", gpu, re.IGNORECASE):
+        assumed = [*assumed, "a GH200 computes as an H200"]
+    return cluster, assumed
 
 
 def _with_device(run: Run, cluster: Cluster) -> Cluster:
     gpu, device = run.text("gpu"), cluster.device
+    if re.search(r"h100.*nvl\b", gpu, re.IGNORECASE):
+        device = replace(device, **H100_NVL)  # type: ignore[arg-type]
     limit = re.search(r"(\d{3,4}) ?W\b", gpu)
     if limit and device.power_w:
         device = replace(device, power_w=float(limit[1]))

@@ -165,7 +165,7 @@ FRAGMENTS = 0.06
 
 def memory_range(question: Question, figure: Figure, found: Estimate) -> tuple[float, float, float]:
     """Low, middle and high; a figure of nvidia-smi has context and communication buffers in it."""
-    middle = found.memory_bytes * (1.0 if figure.kind == "allocated" else 1.0 + FRAGMENTS)
+    middle = found.memory_bytes * (1.0 if figure.kind in ("allocated", "unsaid") else 1.0 + FRAGMENTS)
     middle += found.reserved_bytes if figure.kind == "device" else 0
     return middle * (1 - MEMORY_SPREAD), float(middle), middle * (1 + MEMORY_SPREAD)
 

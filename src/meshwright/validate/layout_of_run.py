@@ -7,10 +7,12 @@ import re
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.validate.runs import Run, Unjudgeable
+from meshwright.validate.stages_of_run import stages_of_run
 
 SCHEDULES = (
-    (r"2p|h2", "zb-2p"), (r"zero.?bubble|zb", "zb-1p"), (r"dualpipe", "dualpipe"), (r"interleaved|vpp", "interleaved"),
-    (r"gpipe|afab", "gpipe"), (r"1f1b", "1f1b"),
+    (r"2p|h2", "zb-2p"), (r"zb-?v|zero.?bubble-?v", "zb-v"), (r"zero.?bubble|zb", "zb-1p"), (r"dualpipe-?v", "dualpipe-v"),
+    (r"dualpipe", "dualpipe"), (r"non-?interleaved|pipedream|dapple|^none$", "1f1b"), (r"interleav|vpp|virtual", "interleaved"),
+    (r"gpipe|afab|all-forward", "gpipe"), (r"1f1b", "1f1b"),
 )  # fmt: skip
 """What a row's schedule is called, most special first."""
 
@@ -19,6 +21,9 @@ ASSUMED_CHUNKS = 2
 
 VOCAB_PAD = 128
 """Megatron-LM's --make-vocab-size-divisible-by."""
+
+NODE = 8
+"""GPUs of a node where a row does not print them."""
 
 MOST_ASSUMED_MB = 4
 """Sequences in a micro-batch where a row without a pipeline does not print them."""
@@ -39,12 +44,12 @@ def layout_of(run: Run, model: Model) -> tuple[Layout, list[str]]:
     sp = _sp(run, tp, cp, assumed)
     mb = micro_batch(run, dp, pp, assumed)
     zero, variant = _zero(run, dp * cp, assumed)
-    replicas = _replicas(run, dp, cp)
+    replicas = _replicas(run, dp, tp * cp)
     recompute, limit = _recompute(run, assumed)
     kind = _cp_kind(run) if cp > 1 else "zigzag"
     layout = Layout(
         tp=tp, sp=sp, cp=cp, cp_kind=kind, ulysses=cp if kind == "ulysses" else 1, pp=pp, schedule=schedule,
-        virtual_stages=chunks, stages=stages_of(len(model.layers), pp * chunks), ep=run.whole("ep", 1) if model.moe else 1,
+        virtual_stages=chunks, stages=stages_of_run(run, model, pp * chunks), ep=run.whole("ep", 1) if model.moe else 1,
         etp=_expert_tp(run, model, tp, cp, dp // replicas), dp_replicate=replicas, dp_shard=dp // replicas, zero=zero, zero_variant=variant,
         mb=mb, recompute=recompute, recompute_layers=limit, vocab_pad=VOCAB_PAD,
     )  # fmt: skip
@@ -73,20 +78,6 @@ def _schedule(run: Run, pp: int, assumed: list[str]) -> tuple[str, int]:
     return (schedule, chunks) if chunks > 1 else ("1f1b", 1)
 
 
-def stages_of(layers: int, chunks: int) -> tuple[int, ...] | None:
-    """Layers of each chunk: even if they divide; else as even as they go with embedding and head counted as a layer each, which is
-    how Megatron-core (--account-for-embedding-in-pipeline-split) and Llama 3 (arXiv 2407.21783, section 3.3.2) balance stages."""
-    if layers % chunks == 0 or chunks == 1:
-        return None
-    most, heavy = divmod(layers + 2, chunks)
-    sizes = [most] * chunks
-    for index in range(heavy):  # the rest goes to chunks away from the ends
-        sizes[(1 + index) % chunks] += 1
-    sizes[0] -= 1
-    sizes[-1] -= 1
-    return tuple(max(size, 0) for size in sizes) if sum(max(size, 0) for size in sizes) == layers else None
-
-
 def _sp(run: Run, tp: int, cp: int, assumed: list[str]) -> bool:
     if tp == 1:
         return False
@@ -99,11 +90,16 @@ def _sp(run: Run, tp: int, cp: int, assumed: list[str]) -> bool:
 
 
 def micro_batch(run: Run, dp: int, pp: int, assumed: list[str]) -> int:
-    """Sequences of a micro-batch; without a pipeline an unprinted one is what a replica gets, up to MOST_ASSUMED_MB."""
+    """Sequences of a micro-batch. Without a pipeline an unprinted one is what a replica gets, up to MOST_ASSUMED_MB; with one it is 1, but
+    torchtitan of 2024 cuts a batch into as many as there are stages (pipelining_utils.py: n_microbatches = pipeline_parallel_degree)."""
     if run.has("micro_batch"):
         return run.whole("micro_batch")
     share = run.whole("global_batch") // dp
-    found = 1 if pp > 1 else max(size for size in range(1, MOST_ASSUMED_MB + 1) if share % size == 0 or size == 1)
+    if pp > 1:
+        by_stages = run.says("torchtitan", "source") and run.whole("year", 2025) <= 2024 and share % pp == 0
+        found = max(1, share // pp) if by_stages else 1
+    else:
+        found = max(size for size in range(1, MOST_ASSUMED_MB + 1) if share % size == 0 or size == 1)
     assumed.append(f"{found} sequences in a micro-batch")
     return found
 
@@ -112,14 +108,13 @@ def _zero(run: Run, ranks: int, assumed: list[str]) -> tuple[int, str]:
     said = run.text("zero_stage_or_fsdp")
     if re.search(r"FSDP ?= ?0|distributed optimizer", said, re.IGNORECASE):
         return (1, "") if ranks > 1 else (0, "")
-    if re.search(r"SHARD_GRAD_OP|ZeRO-?2", said, re.IGNORECASE):
-        # torch's SHARD_GRAD_OP gathers once and frees after the backward: zero=3:keep.
-        return (3, "keep") if "SHARD" in said else (2, "")
-    if re.search(r"FSDP|HSDP|FULL_SHARD|HYBRID|fully_shard|ZeRO-?3", said, re.IGNORECASE):
-        return 3, ""
-    stage = re.search(r"ZeRO-?(\d)", said, re.IGNORECASE)
+    if re.search(r"SHARD_GRAD_OP", said, re.IGNORECASE):
+        return 3, "keep"  # it gathers once and frees after the backward
+    stage = re.search(r"^(?:.*(?:ZeRO|stage)[- _=]*(?:stage)?[- _=]*)?([0-3])\b", said, re.IGNORECASE)
     if stage:
-        return int(stage[1]), ""
+        return (int(stage[1]) if ranks > 1 else 0), ""
+    if re.search(r"FSDP|HSDP|FULL_SHARD|HYBRID|fully_shard|ZeRO ?-?(?:infinity|\+\+)", said, re.IGNORECASE):
+        return 3, ""
     if not said and ranks > 1:
         recent = run.whole("year", 2023) >= 2023
         assumed.append(f"zero={int(recent)}")
@@ -127,12 +122,17 @@ def _zero(run: Run, ranks: int, assumed: list[str]) -> tuple[int, str]:
     return 0, ""
 
 
-def _replicas(run: Run, dp: int, cp: int) -> int:
-    """Replicas of a shard group: ``FSDP2(8)`` and ``ZeRO-1(8)`` print the group's size."""
-    group = re.search(r"\((\d+)\)", run.text("zero_stage_or_fsdp"))
-    if group is None:
+def _replicas(run: Run, dp: int, inner: int) -> int:
+    """Replicas of a shard group: ``FSDP2(8)`` and ``ZeRO-1(8)`` print the group's size; hybrid sharding without one shards inside the node
+    (torch's HYBRID_SHARD), of which ``inner`` ranks are of other axes."""
+    said = run.text("zero_stage_or_fsdp")
+    group = re.search(r"\((\d+)\)", said)
+    if group is not None:
+        size = int(group[1])
+    elif re.search(r"HSDP|HYBRID", said, re.IGNORECASE):
+        size = run.whole("gpus_per_node", NODE) // inner
+    else:
         return 1
-    size = int(group[1])
     return dp // size if 0 < size < dp and dp % size == 0 else 1
 
 

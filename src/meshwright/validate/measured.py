@@ -10,9 +10,9 @@ from meshwright.validate.runs import Run, Unjudgeable
 
 Metric = Literal["step_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "memory_bytes"]
 
-MemoryKind = Literal["allocated", "reserved", "device"]
-"""allocated: the allocator's peak. reserved: what it has taken from the device, its cache and fragments included. device: what nvidia-smi
-shows, context and communication buffers included."""
+MemoryKind = Literal["allocated", "unsaid", "reserved", "device"]
+"""allocated: the allocator's peak, said to be it. unsaid: taken for it. reserved: what it has taken from the device, with its cache and
+fragments. device: what nvidia-smi shows, context and communication buffers included."""
 
 UNITS: dict[str, float] = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 
@@ -96,11 +96,13 @@ def _memory(run: Run) -> Figure | None:
 
 
 def _memory_kind(run: Run) -> MemoryKind:
-    """torchtitan logs max_reserved (components/metrics.py, 2024), BigScience nvidia-smi; the rest is taken for the allocator's peak."""
+    """torchtitan logs max_reserved (components/metrics.py, 2024), BigScience nvidia-smi; a source may not say."""
     words = ("metric2_name", "metric3_name", "notes", "source")
     if run.says(r"nvidia-?smi", *words) or run.says(r"bigscience|bloom", "source"):
         return "device"
-    return "reserved" if run.says(r"reserved", *words) or run.says("torchtitan", "source") else "allocated"
+    if run.says(r"reserved", *words) or run.says("torchtitan", "source"):
+        return "reserved"
+    return "allocated" if run.says(r"alloc", *words, "metric_name") else "unsaid"
 
 
 def ran_out_of_memory(run: Run) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from meshwright.validate.judge import (
     questions_of,
     uncalibrated,
 )
+from meshwright.validate.measured import MemoryKind
 from meshwright.validate.naive import naive_errors
 from meshwright.validate.question import Question
 from meshwright.validate.runs import read_runs
@@ -54,12 +55,15 @@ class Report:
     without_source: bool = False
 
     def chosen(self, kind: str, judged: Sequence[Judged] | None = None, with_doubtful: bool = False) -> list[Judged]:
-        """Figures of a kind: "time", "memory", or times of complete rows, "dense" or "moe"; doubtful rows only if asked."""
+        """Figures of a kind: "time", "memory", times of complete rows, "dense" or "moe", or memory of one kind (measured.py's MemoryKind);
+        doubtful rows only if asked."""
         rows = [one for one in (self.judged if judged is None else judged) if with_doubtful or one.id not in self.doubtful]
         if kind == "memory":
             return [one for one in rows if not one.is_time]
         if kind == "time":
             return [one for one in rows if one.is_time]
+        if kind in get_args(MemoryKind):
+            return [one for one in rows if not one.is_time and one.question.memory is not None and one.question.memory.kind == kind]
         return [one for one in rows if one.is_time and one.question.complete and one.question.dense == (kind == "dense")]
 
     def summary(self) -> dict[str, Any]:
@@ -114,7 +118,7 @@ class Report:
         return found
 
 
-KINDS = ("dense", "moe", "memory")
+KINDS = ("dense", "moe", "memory", "allocated")
 
 
 def _json(found: Errors | Ranking | None) -> dict[str, Any] | None:

@@ -32,6 +32,10 @@ SMALLEST, LARGEST = 1e-18, 1e18
 """No figure of a run lies beyond; ratios and squares of these stay finite."""
 
 
+THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
+"""A number whose thousands are set apart."""
+
+
 class Unjudgeable(Exception):
     """A row that no estimate can be compared with; the message says why."""
 
@@ -86,7 +90,7 @@ class Run:
         if not text:
             raise Unjudgeable(f"{column} is not given")
         try:
-            value = float(text)
+            value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
         except ValueError:
             value = -1.0
         if not SMALLEST < value < LARGEST:

@@ -56,7 +56,8 @@ def _as_said(run: Run, stack: Stack) -> Stack:
     if run.says(r"no flash attention", *notes):
         stack = replace(stack, attention_kernel="none")
     if run.says(r"token-?drop", "impl_notes", "notes", "model"):
-        stack = replace(stack, static_routing=True)
+        # Megatron-core's fused dispatchers take dropless routing only (token_dispatcher.py, MoEFlexTokenDispatcher, 2025).
+        stack = replace(stack, static_routing=True, fused_dispatch=False)
     if run.says(r"cuda.?graph", *notes):
         stack = replace(stack, graphs=True)
     return stack

@@ -24,7 +24,7 @@ from meshwright.timeline.step import simulated_parts
 MEMORY_FRACTION = 0.92
 """Part of the device that a plan may fill (DESIGN section 4.2)."""
 
-DENSE_SPREAD, MOE_SPREAD = 0.08, 0.15
+DENSE_SPREAD, MOE_SPREAD = 0.08, 0.18
 """Standard deviation of the logarithm of measured over predicted steps, as far as they compute, for a site that nobody has calibrated."""
 
 EXPOSED_SPREAD = 0.25

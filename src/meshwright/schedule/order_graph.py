@@ -108,7 +108,8 @@ class OrderGraph:
         """Each rank runs on until it lacks an input, and again when that is there."""
         position, ends = bounds[:-1], bounds[1:]
         paired = self.first_of_pair.tolist()
-        done = [False] * len(source)
+        done = [False] * len(source) + [False, True]  # behind all: what there is not, and what needs nothing (index -1)
+        source = [len(source) if lacks else need for need, lacks in zip(source, missing, strict=True)]
         order: list[int] = []
         waiting: dict[int, list[int]] = {}
         ready = list(range(len(position)))
@@ -116,16 +117,19 @@ class OrderGraph:
             rank = ready.pop()
             i, end = position[rank], ends[rank]
             while i < end:
-                group = (i + 1, i) if paired[i] else (i,)
-                lacking = next((j for j in group if missing[j] or (source[j] >= 0 and not done[source[j]])), None)
-                if lacking is not None:
-                    if not missing[lacking]:
-                        waiting.setdefault(source[lacking], []).append(rank)
+                lacking = source[i]
+                if done[lacking] and paired[i]:
+                    lacking = source[i + 1]
+                if not done[lacking]:
+                    waiting.setdefault(lacking, []).append(rank)
                     break
-                order += group
+                if paired[i]:
+                    order.append(i + 1)
+                order.append(i)
                 done[i] = True
-                ready += waiting.pop(i, ())
-                i += len(group)
+                if i in waiting:
+                    ready += waiting.pop(i)
+                i += 2 if paired[i] else 1
             position[rank] = i
         if len(order) < len(source):
             raise stuck(self.schedule, [reached - start for reached, start in zip(position, bounds, strict=False)])

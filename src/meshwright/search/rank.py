@@ -91,27 +91,31 @@ class Ranking:
         self, segment: Segment, count: int, where: Callable[[Column], Any] | None
     ) -> list[Row]:  # fmt: skip
         step_s = self._where(segment, where)
-        few = np.argsort(step_s, kind="stable")[:count]
+        if step_s is None:
+            return []
+        few = _smallest(step_s, count)
         return [(float(step_s[at]), float(segment.peak_bytes[at]), segment, int(at)) for at in few if np.isfinite(step_s[at])]
 
     def _where(self, segment: Segment, where: Callable[[Column], Any] | None = None) -> Any:
-        """Its step seconds, infinite for what is not asked for."""
+        """Its step seconds, infinite for what is not asked for; None where nothing of it is."""
         step_s = segment.step_s
         for condition in (self._only, where):
             mask = True if condition is None else condition(segment.column)
             if isinstance(mask, np.ndarray):
                 step_s = np.where(mask[segment.index], step_s, np.inf)
             elif not mask:
-                return np.full_like(step_s, np.inf)
+                return None
         return step_s
 
     def front(self) -> list[Candidate]:
         """Layouts that nothing beats in both time and memory, the smallest first (to one part in FRONT_BINS of memory)."""
-        if not self._segments:
+        asked = [(segment, step_s) for segment in self._segments if (step_s := self._where(segment)) is not None]
+        if not asked:
             return []
-        steps = np.concatenate([self._where(segment) for segment in self._segments])
-        peaks = np.concatenate([segment.peak_bytes for segment in self._segments])
-        ends = np.cumsum([len(segment.step_s) for segment in self._segments])
+        segments = [segment for segment, _ in asked]
+        steps = np.concatenate([step_s for _, step_s in asked])
+        peaks = np.concatenate([segment.peak_bytes for segment in segments])
+        ends = np.cumsum([len(segment.step_s) for segment in segments])
         bins = (peaks * ((FRONT_BINS - 1) / peaks.max())).astype(np.uint8)
         order = np.argsort(bins, kind="stable")
         starts = np.searchsorted(bins[order], np.arange(FRONT_BINS + 1))
@@ -122,11 +126,19 @@ class Ranking:
             at = int(order[low + int(np.argmin(steps[order[low:high]]))])
             if steps[at] < (found[-1].step_s if found else np.inf):
                 which = int(np.searchsorted(ends, at, side="right"))
-                segment = self._segments[which]
+                segment = segments[which]
                 inside = at - (int(ends[which - 1]) if which else 0)
                 layout = segment.column.layout(int(segment.index[inside]))
                 found.append(Candidate(layout, float(steps[at]), float(peaks[at])))
         return found
+
+
+def _smallest(values: Any, count: int) -> Any:
+    """Indices of the ``count`` smallest, in order, of equal ones the first."""
+    few = np.arange(len(values))
+    if len(values) > 4 * count:
+        few = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    return few[np.argsort(values[few], kind="stable")[:count]]
 
 
 def _candidate(row: Row) -> Candidate:

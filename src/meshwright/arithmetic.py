@@ -7,12 +7,31 @@ magnitude faster than a numpy call on a scalar and keeps one estimate below a mi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 Num = Any
 """An int, a float, or a numpy array with one entry per layout."""
+
+
+class kept:
+    """``functools.cached_property`` without its lock, which Python 3.11 takes on every first access: a formula is worked out once for
+    each object. (3.12 dropped the lock.)"""
+
+    def __init__(self, work_out: Callable[[Any], Any]) -> None:
+        self._work_out = work_out
+        self.__doc__ = work_out.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        found = instance.__dict__[self._name] = self._work_out(instance)
+        return found
 
 
 def is_array(value: Num) -> bool:

@@ -7,9 +7,8 @@ gather or scatter does not expose still takes a share of its time from the compu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
-from meshwright.arithmetic import Num, larger, where
+from meshwright.arithmetic import Num, kept, larger, where
 from meshwright.ledger.stages import Chunk
 from meshwright.priced import BlockNumbers, Cost, Priced, UnitNumbers
 
@@ -36,58 +35,58 @@ class ChunkTime:
     host_forward_s: Num = 0.0
     host_backward_s: Num = 0.0
 
-    @cached_property
+    @kept
     def forward_dp_all_s(self) -> Num:
         """What the gathers cost the forward: what sticks out of them, and what the rest takes from the compute that hides it."""
         return self.forward_dp_s + self.contention * larger(self.forward_lane_s - self.forward_dp_s, 0.0)
 
-    @cached_property
+    @kept
     def backward_dp_all_s(self) -> Num:
         """The same of the backward."""
         return self.backward_dp_s + self.contention * larger(self.backward_lane_s - self.backward_dp_s, 0.0)
 
-    @cached_property
+    @kept
     def forward_wait_s(self) -> Num:
         """What the device waits for the host in the forward."""
         return larger(self.host_forward_s - (self.forward.total_s + self.forward_dp_all_s), 0.0)
 
-    @cached_property
+    @kept
     def weight_wait_s(self) -> Num:
         """The same in the backward's weight half, which has as many kernels as the forward."""
         return larger(self.host_forward_s - self.weight_s, 0.0)
 
-    @cached_property
+    @kept
     def input_wait_s(self) -> Num:
         """The same in its input half, recomputation included."""
         return larger(self.host_backward_s - self.host_forward_s - (self.backward_s + self.backward_dp_all_s - self.weight_s), 0.0)
 
-    @cached_property
+    @kept
     def backward_wait_s(self) -> Num:
         return self.weight_wait_s + self.input_wait_s
 
-    @cached_property
+    @kept
     def backward_weight_s(self) -> Num:
         return self.weight_s + self.weight_wait_s
 
-    @cached_property
+    @kept
     def forward_s(self) -> Num:
         return self.forward.total_s + self.forward_dp_all_s + self.forward_wait_s
 
-    @cached_property
+    @kept
     def backward_s(self) -> Num:
         """Without what zero=2 and 3 expose, and without waiting for the host."""
         return self.recompute.total_s + self.backward.total_s
 
-    @cached_property
+    @kept
     def backward_input_s(self) -> Num:
         return self.backward_s + self.backward_dp_all_s - self.weight_s + self.input_wait_s
 
-    @cached_property
+    @kept
     def backward_span_s(self) -> Num:
         """The whole backward, with what it waits for."""
         return self.backward_s + self.backward_dp_all_s + self.backward_wait_s
 
-    @cached_property
+    @kept
     def busy_s(self) -> Num:
         return self.forward_s + self.backward_s + self.backward_dp_all_s + self.backward_wait_s
 

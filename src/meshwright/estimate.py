@@ -18,7 +18,7 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Precision, Training
-from meshwright.step_time import Parts, step_parts
+from meshwright.step_time import Parts, span_s, step_parts, step_s
 from meshwright.timeline.step import simulated_parts
 
 MEMORY_FRACTION = 0.92
@@ -105,16 +105,20 @@ def estimate_of(
     """
     ledger, cluster = numbers.ledger, numbers.cluster
     model, workload, layout, stack = ledger.model, ledger.workload, ledger.layout, ledger.stack
-    parts, bubble = step_parts(numbers) if closed_form else simulated_parts(numbers)
-    step_s = float(parts.step_s)
+    if closed_form:
+        span = span_s(numbers)
+        (parts, bubble), seconds = step_parts(numbers, span), float(step_s(numbers, span))
+    else:
+        parts, bubble = simulated_parts(numbers)
+        seconds = float(parts.step_s)
     memory = fullest(numbers)
-    low, high = _range(parts, stack, model.moe is not None)
+    low, high = _range(seconds, parts, stack, model.moe is not None)
     tokens = workload.batch * workload.seq
-    per_gpu = tokens / (step_s * layout.world_size)
+    per_gpu = tokens / (seconds * layout.world_size)
     peak = device_peak(model, cluster, numbers.ledger.precision.compute)
     reserved = cluster.device.reserved_bytes
     return Estimate(
-        layout=layout, step_s=step_s, step_s_low=low, step_s_high=high,
+        layout=layout, step_s=seconds, step_s_low=low, step_s_high=high,
         mfu=per_gpu * flops_per_token(model, workload.seq, mfu_convention) / peak, mfu_convention=mfu_convention,
         tokens_per_s_per_gpu=per_gpu, parts={name: float(value) for name, value in parts.as_dict().items()},
         memory_bytes=int(memory.peak_bytes), reserved_bytes=reserved,
@@ -134,15 +138,14 @@ def fullest(numbers: Priced) -> StageMemory:
     return max(stages, key=lambda stage: float(stage.peak_bytes))
 
 
-def _range(parts: Parts, stack: Stack, is_moe: bool) -> tuple[float, float]:
+def _range(seconds: float, parts: Parts, stack: Stack, is_moe: bool) -> tuple[float, float]:
     """Ends of the range that holds nine of ten runs; narrower where the stack was calibrated."""
-    step_s = float(parts.step_s)
     spread = stack.spread
     if spread is None:
-        exposed = float(parts.tp_s + parts.cp_s + parts.ep_s + parts.pp_s + parts.dp_s) / step_s
+        exposed = float(parts.tp_s + parts.cp_s + parts.ep_s + parts.pp_s + parts.dp_s) / seconds
         spread = sqrt((MOE_SPREAD if is_moe else DENSE_SPREAD) ** 2 + (EXPOSED_SPREAD * exposed) ** 2)
     width = exp(RANGE * spread)
-    return step_s / width, step_s * width
+    return seconds / width, seconds * width
 
 
 def assumptions(numbers: Priced, stack: Stack) -> list[str]:

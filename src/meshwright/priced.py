@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
-from meshwright.arithmetic import Num, larger, where
+from meshwright.arithmetic import Num, kept, larger, where
 from meshwright.boundaries import message_s
 from meshwright.collectives.fabric import Fabric, tier_index
 from meshwright.compute import Kernels, efficiency
@@ -42,7 +41,7 @@ class Cost(Numbers):
     cp_s: Num = 0.0
     ep_s: Num = 0.0
 
-    @cached_property
+    @kept
     def total_s(self) -> Num:
         return self.compute_s + self.tp_s + self.cp_s + self.ep_s
 
@@ -104,7 +103,7 @@ class BlockNumbers(Numbers):
     def forward_s(self) -> Num:
         return self.forward.total_s
 
-    @cached_property
+    @kept
     def backward_s(self) -> Num:
         return self.recompute.total_s + self.backward_input.total_s + self.backward_weight.total_s
 
@@ -155,6 +154,7 @@ class Priced:
         self.blocks: dict[object, Any] = {} if blocks is None else blocks
         self.units: dict[object, Any] = {} if units is None else units
         self.chunk_times: list[Any] | None = None  # chunk_time.py's, once they are known
+        self.stage_ends: dict[int, Any] = {}  # step_time.py's
         self._sublayers: dict[int, tuple[Sublayer, SublayerNumbers]] = {}
         self._repeated: dict[int, tuple[Sublayer, Sums]] = {}
         self._efficiency = efficiency(ledger.stack)

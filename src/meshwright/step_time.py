@@ -53,24 +53,54 @@ class Parts:
 PART_NAMES = tuple(field.name for field in fields(Parts))
 
 
-def step_parts(priced: Priced) -> tuple[Parts, Num]:
-    """(the parts of a step, the pipeline's bubble fraction)."""
+def span_s(priced: Priced) -> Num:
+    """From the first computation to the last one of any stage."""
     ledger = priced.ledger
     layout, m, pp = ledger.layout, ledger.micro_batches, ledger.layout.pp
     times = chunk_times(priced)
     if pp == 1:
-        span = m * sum((times[i].busy_s for i in range(len(times))), 0.0)
-    else:
-        saving: Num = 0.0
-        if layout.schedule in PAIRED_SCHEDULES:
-            saved = zip(paired_savings_s(priced, times), times, strict=True)
-            saving = np.stack([np.asarray(saved_s + 0.0 * time.forward_s) for saved_s, time in saved])
-        span = pipeline_span_s(
-            layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
-            np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, between_chunks_s(priced),
-            overlap=ledger.stack.hides_pipeline, paired_saving_s=saving,
-        )  # fmt: skip
-        span = span if span.ndim else float(span)
+        return m * sum((times[i].busy_s for i in range(len(times))), 0.0)
+    saving: Num = 0.0
+    if layout.schedule in PAIRED_SCHEDULES:
+        saved = zip(paired_savings_s(priced, times), times, strict=True)
+        saving = np.stack([np.asarray(saved_s + 0.0 * time.forward_s) for saved_s, time in saved])
+    span = pipeline_span_s(
+        layout.schedule, np.stack([np.asarray(t.forward_s) for t in times]), np.stack([np.asarray(t.backward_input_s) for t in times]),
+        np.stack([np.asarray(t.backward_weight_s) for t in times]), m, pp, layout.virtual_stages, between_chunks_s(priced),
+        overlap=ledger.stack.hides_pipeline, paired_saving_s=saving,
+    )  # fmt: skip
+    return span if span.ndim else float(span)
+
+
+def step_s(priced: Priced, span: Num) -> Num:
+    """Seconds of a step, without its parts, which a search has no use for: ``step_parts`` adds up to it, but for rounding."""
+    times = chunk_times(priced)
+    longest: Num = span
+    end: Num = 0.0
+    for index, _ in representatives(priced):
+        stage = priced.ledger.stage(index)
+        if priced.ledger.layout.pp > 1:
+            longest = larger(longest, _busy_s(priced, stage, times))
+        end = larger(end, _stage_end(priced, stage, times).step_s)
+    return longest + end
+
+
+def _busy_s(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Num:
+    """What ``busy_parts`` adds up to."""
+    if priced.ledger.layout.schedule in PAIRED_SCHEDULES:
+        return busy_parts(priced, times, stage.index).step_s
+    busy: Num = 0.0
+    for time, count in _counted([times[chunk.index] for chunk in stage.chunks]):
+        busy = busy + count * time.busy_s
+    if not priced.ledger.stack.hides_pipeline:
+        busy = busy + sent_s(priced, stage)
+    return priced.ledger.micro_batches * busy
+
+
+def step_parts(priced: Priced, span: Num = None) -> tuple[Parts, Num]:
+    """(the parts of a step, the pipeline's bubble fraction); ``span`` where ``span_s`` is known."""
+    pp, times = priced.ledger.layout.pp, chunk_times(priced)
+    span = span_s(priced) if span is None else span
     parts, all_busy = _busiest(priced, times, span)
     _add_end(parts, priced, times)
     return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
@@ -165,6 +195,14 @@ def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
 
 
 def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
+    """What ``_work_out_end`` says, once for each stage."""
+    found: Parts | None = priced.stage_ends.get(stage.index)
+    if found is None:
+        found = priced.stage_ends[stage.index] = _work_out_end(priced, stage, times)
+    return found
+
+
+def _work_out_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:
     """Reductions run one after the other behind the backward of the last micro-batch, each from the end of its layer's backward;
     ZeRO's parameter gather behind the next forward, where the stack does so. Exact for equal layers (timeline/reduction.py): then
     what sticks out is what comes after the first unit's, the last layer's or the last unit's gradient."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
-from meshwright.arithmetic import Num
+from meshwright.arithmetic import Num, kept
 from meshwright.ledger import step
 from meshwright.ledger.blocks.layer import (
     Block,
@@ -60,7 +59,7 @@ class Ledger:
     _layer_units: dict[LayerKind, Unit] = field(default_factory=dict)
     _roots: dict[tuple[bool, bool], Unit] = field(default_factory=dict)
 
-    @cached_property
+    @kept
     def micro_batches(self) -> Num:
         """m of one pipeline."""
         return self.layout.micro_batches(self.workload.batch)
@@ -83,25 +82,25 @@ class Ledger:
             self._layer_units[kind] = build_unit("layers", layer_parameters(self.model, kind), self.sizes)
         return self._layer_units[kind]
 
-    @cached_property
+    @kept
     def embedding(self) -> Block:
         return embedding_block(self.sizes)
 
-    @cached_property
+    @kept
     def head(self) -> Block:
         return head_block(self.sizes)
 
-    @cached_property
+    @kept
     def mtp(self) -> Block:
         return mtp_block(self.sizes)
 
-    @cached_property
+    @kept
     def mtp_layer(self) -> LayerBlock:
         """The decoder layer inside each multi-token-prediction layer."""
         recompute = self.layout.recompute if self.layout.recompute_layers is None else "none"
         return LayerBlock(mtp_kind(self.model), recompute)
 
-    @cached_property
+    @kept
     def mtp_unit(self) -> Unit:
         parameters = mtp_parameters(self.model) + layer_parameters(self.model, mtp_kind(self.model))
         return build_unit("mtp", parameters, self.sizes)
@@ -133,7 +132,7 @@ class Stage:
     ledger: Ledger
     index: int
 
-    @cached_property
+    @kept
     def chunks(self) -> list[Any]:
         return self.ledger.pipeline.chunks_of(self.index)
 

@@ -17,7 +17,7 @@ from meshwright.search.batch import awkward_batch
 from meshwright.search.constraints import Condition, parse_constraints
 from meshwright.search.evaluate import Found, Question
 from meshwright.search.finalists import Finalists, Gap, final_round, price, simulated_front
-from meshwright.search.parallel import evaluate_all
+from meshwright.search.parallel import beside, evaluate_all
 from meshwright.search.rank import Candidate, Ranking
 from meshwright.search.runs_on import FRAMEWORKS, expressible, runnable, runnable_schedules, runs_on
 from meshwright.search.space import Column, Space
@@ -165,10 +165,10 @@ def plan(
     priced = finalists.ordered()[:top]
     why = in_words(decisions, priced[0].step_s)
     plans = [_ranked(finalists, each, why if each is priced[0] else _against(each, priced[0])) for each in priced]
-    by_stack = {} if stack else _best_by_stack(finalists, ranking)
+    by_stack = beside(lambda: {} if stack else _best_by_stack(finalists, ranking), len(found.segments))
     front = simulated_front(finalists, _thin(ranking.front()))
     return PlanAnswer(
-        plans, by_stack, front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
+        plans, by_stack(), front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
         run=_run(tokens, workload, priced[0], gpus), gap=finalists.largest_gap, warnings=_warnings(workload, gpus), gpus=gpus,
         assumed=priced[0].assumed,
     )  # fmt: skip

@@ -31,6 +31,8 @@ def message_s(priced: Priced) -> Num:
     if alike(priced):
         return row.times * priced.row_s(row)
     by_tier = [row.times * priced.hop_s(tier, row.payload_bytes) for tier in range(len(priced.cluster.tiers))]
+    if isinstance(row.payload_bytes, int) and all(isinstance(tier, int) for tier in priced.fabric.hops):
+        return np.array([by_tier[tier] for tier in priced.fabric.hops])
     one_for_each = np.shape(priced.ledger.layout.world_size)
     return np.stack([np.broadcast_to(np.choose(tier, by_tier), one_for_each) for tier in priced.fabric.hops])
 

@@ -18,7 +18,7 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.stack import Stack
 from meshwright.spec.workload import Precision, Training
-from meshwright.step_time import Parts, span_s, step_parts, step_s
+from meshwright.step_time import Parts, step_with_parts
 from meshwright.timeline.step import simulated_parts
 
 MEMORY_FRACTION = 0.92
@@ -106,11 +106,11 @@ def estimate_of(
     ledger, cluster = numbers.ledger, numbers.cluster
     model, workload, layout, stack = ledger.model, ledger.workload, ledger.layout, ledger.stack
     if closed_form:
-        span = span_s(numbers)
-        (parts, bubble), seconds = step_parts(numbers, span), float(step_s(numbers, span))
+        seconds, parts, bubble = step_with_parts(numbers)
     else:
         parts, bubble = simulated_parts(numbers)
-        seconds = float(parts.step_s)
+        seconds = parts.step_s
+    seconds = float(seconds)
     memory = fullest(numbers)
     low, high = _range(seconds, parts, stack, model.moe is not None)
     tokens = workload.batch * workload.seq

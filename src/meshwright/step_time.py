@@ -72,10 +72,9 @@ def span_s(priced: Priced) -> Num:
     return span if span.ndim else float(span)
 
 
-def step_s(priced: Priced, span: Num) -> Num:
-    """Seconds of a step, without its parts, which a search has no use for: ``step_parts`` adds up to it, but for rounding."""
-    times = chunk_times(priced)
-    longest: Num = span
+def step_s(priced: Priced) -> Num:
+    """Seconds of a step: what a search asks for. ``step_parts`` adds up to it, but for rounding."""
+    times, longest = chunk_times(priced), span_s(priced)
     end: Num = 0.0
     for index, _ in representatives(priced):
         stage = priced.ledger.stage(index)
@@ -97,13 +96,21 @@ def _busy_s(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Num:
     return priced.ledger.micro_batches * busy
 
 
-def step_parts(priced: Priced, span: Num = None) -> tuple[Parts, Num]:
-    """(the parts of a step, the pipeline's bubble fraction); ``span`` where ``span_s`` is known."""
-    pp, times = priced.ledger.layout.pp, chunk_times(priced)
-    span = span_s(priced) if span is None else span
-    parts, all_busy = _busiest(priced, times, span)
-    _add_end(parts, priced, times)
-    return parts, where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
+def step_parts(priced: Priced) -> tuple[Parts, Num]:
+    """(the parts of a step, the pipeline's bubble fraction)."""
+    _, parts, bubble = step_with_parts(priced)
+    return parts, bubble
+
+
+def step_with_parts(priced: Priced) -> tuple[Num, Parts, Num]:
+    """(``step_s`` to the last bit, the parts, the pipeline's bubble fraction)."""
+    pp, times, span = priced.ledger.layout.pp, chunk_times(priced), span_s(priced)
+    parts, most, all_busy = _busiest(priced, times)
+    # With one stage the two sums differ by rounding alone.
+    parts.bubble_s = larger(span - most, 0.0) if pp > 1 else 0.0
+    end = _add_end(parts, priced, times)
+    bubble = where(span > 0, larger(1.0 - all_busy / (pp * span), 0.0), 0.0) if pp > 1 else 0.0
+    return (larger(span, most) if pp > 1 else span) + end, parts, bubble
 
 
 def busy_parts(priced: Priced, times: list[ChunkTime], index: int) -> Parts:
@@ -113,21 +120,18 @@ def busy_parts(priced: Priced, times: list[ChunkTime], index: int) -> Parts:
     return _stage_parts(priced, stage, [times[chunk.index] for chunk in stage.chunks], ledger.micro_batches / copies)
 
 
-def _busiest(priced: Priced, times: list[ChunkTime], span: Num) -> tuple[Parts, Num]:
-    """The parts of the stage that is busy longest, with its waiting; and the busy seconds of all stages together."""
+def _busiest(priced: Priced, times: list[ChunkTime]) -> tuple[Parts, Num, Num]:
+    """The parts of the stage that is busy longest, its busy seconds, and those of all stages together."""
     most: Num = -1.0
     parts = Parts()
     all_busy: Num = 0.0
     for index, count in representatives(priced):
-        own = busy_parts(priced, times, index)
-        busy = own.step_s
+        own, busy = busy_parts(priced, times, index), _busy_s(priced, priced.ledger.stage(index), times)
         better = busy > most
         parts = _pick(better, own, parts)
         most = where(better, busy, most)
         all_busy = all_busy + count * busy
-    # With one stage the two sums differ by rounding alone.
-    parts.bubble_s = larger(span - most, 0.0) if priced.ledger.layout.pp > 1 else 0.0
-    return parts, all_busy
+    return parts, most, all_busy
 
 
 def stage_parts(priced: Priced, index: int) -> Parts:
@@ -180,9 +184,9 @@ def _counted(times: list[ChunkTime]) -> list[tuple[ChunkTime, int]]:
     return [(first[key], count) for key, count in counts.items()]
 
 
-def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
-    """What comes after the last backward, on the stage for which it takes longest."""
-    worst: Num = -1.0
+def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> Num:
+    """Adds what comes after the last backward, on the stage for which it takes longest; the seconds of it."""
+    worst: Num = 0.0
     found = Parts()
     for index, _ in priced.ledger.pipeline.representatives:
         own = _stage_end(priced, priced.ledger.stage(index), times)
@@ -192,6 +196,7 @@ def _add_end(parts: Parts, priced: Priced, times: list[ChunkTime]) -> None:
         worst = where(better, total, worst)
     for name in PART_NAMES:
         setattr(parts, name, getattr(parts, name) + getattr(found, name))
+    return worst
 
 
 def _stage_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts:

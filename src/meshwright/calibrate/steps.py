@@ -15,7 +15,7 @@ from meshwright.calibrate.least_squares import numeric_jacobian
 from meshwright.ledger.build import Ledger, build
 from meshwright.priced import Priced
 from meshwright.spec.efficiency import CONSTANTS, NAMES, Efficiency, efficiency_of
-from meshwright.step_time import span_s, step_s
+from meshwright.step_time import step_s
 from meshwright.validate.question import Question
 
 Array = npt.NDArray[np.float64]
@@ -52,8 +52,7 @@ class Steps:
         found = []
         for question, ledger in zip(self.questions, self._ledgers, strict=True):
             ledger.stack = replace(question.stack, efficiency=constants)
-            priced = Priced(ledger, question.cluster)
-            found.append(float(step_s(priced, span_s(priced))))
+            found.append(float(step_s(Priced(ledger, question.cluster))))
         return np.asarray(np.log(found))
 
     def jacobian(self, x: Array) -> Array:

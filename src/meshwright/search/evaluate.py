@@ -27,7 +27,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.rules import RULES, Case, Rule
 from meshwright.spec.rules.pipeline import RULES as PIPELINE_RULES
 from meshwright.spec.stack import Stack
-from meshwright.step_time import span_s, step_s
+from meshwright.step_time import step_s
 
 COLUMN_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if rule not in PIPELINE_RULES)
 """Rules that do not look at the pipeline: asked once per column."""
@@ -126,8 +126,7 @@ def _time(parts: list[Waiting], found: Found) -> None:
 
 
 def _time_batch(parts: list[Waiting], found: Found) -> None:
-    joined = join([(priced, index) for priced, index, _ in parts])
-    seconds = np.asarray(step_s(joined, span_s(joined)))
+    seconds = np.asarray(step_s(join([(priced, index) for priced, index, _ in parts])))
     start = 0
     for priced, index, peak in parts:
         found.segments.append(Segment(priced.ledger.layout, index.astype(np.int32), seconds[start : start + len(index)], peak))

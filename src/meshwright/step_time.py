@@ -5,7 +5,7 @@
          + what the reduction of gradients sticks out of the last backward, the sums over tp
          + optimizer + ZeRO's parameter gather as far as it is not hidden + scalars
 
-The parts sum to the step. They are those of the busiest stage; what it waits is ``bubble_s``.
+The parts sum to the step, but for rounding. They are those of the busiest stage; what it waits is ``bubble_s``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _busy_s(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Num:
     busy: Num = 0.0
     for time, count in _counted([times[chunk.index] for chunk in stage.chunks]):
         busy = busy + count * time.busy_s
-    if not priced.ledger.stack.hides_pipeline:
+    if priced.ledger.layout.pp > 1 and not priced.ledger.stack.hides_pipeline:
         busy = busy + sent_s(priced, stage)
     return priced.ledger.micro_batches * busy
 

@@ -105,7 +105,7 @@ def test_watch(tmp_path: Path, meshwright: Callable[..., Result]) -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: mw.catalog("modles"), {("catalog()", "kind")}),
+        (lambda: mw.catalog("model"), {("catalog()", "kind")}),
         (
             lambda: mw.collectives("all_redcue", ranks=0, tokens=4),
             {("collectives()", "op"), ("collectives()", "ranks"), ("collectives()", "tokens")},

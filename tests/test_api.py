@@ -75,3 +75,28 @@ def test_prove_tells_a_wrong_dtype_and_too_few_processes():
         mw.prove("llama-3.1-8b", layout="tp=2 dp=1 mb=1", seq=64, batch=4, dtype="fp8")
     with pytest.raises(InputError, match="16 or more"):
         mw.prove("llama-3.1-8b", layout="tp=2 cp=2 dp=2x2 mb=1", seq=64, batch=4)
+
+
+def test_numbers_that_are_none_are_told_before_anything_runs():
+    said = {"cluster": "h100-sxm", "seq": 2048, "batch": 8}
+    with pytest.raises(InputError) as caught:
+        mw.plan("llama-3.1-8b", gpus=8, top=0, vocab_pad=0, tokens=-4, constraints="tp=2,zz=1", **said)
+    assert [mistake.key for mistake in caught.value.mistakes] == ["--top", "--vocab-pad", "--tokens", "zz"]
+    with pytest.raises(InputError) as caught:
+        mw.explain("llama-3.1-8b", layout="tp=8", rank="0", layer=-1, row=1.0, by="axes", **said)
+    assert [mistake.key for mistake in caught.value.mistakes] == ["layer", "rank", "row", "by"]
+    with pytest.raises(InputError) as caught:
+        mw.prove("llama-3.1-8b", layout="tp=2", ranks="2", steps=-1, seed=-1)
+    assert [mistake.key for mistake in caught.value.mistakes] == ["ranks", "steps", "seed"]
+    with pytest.raises(InputError) as caught:
+        mw.estimate("llama-3.1-8b", layout="tp=8", precision=16, stack=5, **said)
+    assert [mistake.key for mistake in caught.value.mistakes] == ["precision", "stack"]
+
+
+def test_one_text_may_stand_for_a_list_of_one():
+    said = {"cluster": "h100-sxm", "gpus": 8, "seq": 2048, "batch": 8}
+    assert (
+        mw.plan("llama-3.1-8b", constraints="tp=4,pp=2", **said).plans
+        == mw.plan("llama-3.1-8b", constraints=["tp=4", "pp=2"], **said).plans
+    )
+    assert mw.compare("llama-3.1-8b", "tp=8", **said) == mw.compare("llama-3.1-8b", ["tp=8"], **said)

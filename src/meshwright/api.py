@@ -16,7 +16,7 @@ from meshwright.api_tools import collectives as collectives
 from meshwright.api_tools import validate as validate
 from meshwright.api_tools import watch as watch
 from meshwright.errors import InputError, Mistake
-from meshwright.job import NEEDS, Asked, Job, default_workload, resolve
+from meshwright.job import NEEDS, Asked, Job, default_workload, no_whole_numbers, resolve
 
 if TYPE_CHECKING:
     from meshwright.diagnose.finding import Diagnosis
@@ -72,7 +72,10 @@ def plan(
         subject=model, cluster=cluster, gpus=gpus, seq=seq, batch=batch, precision=precision, stack=stack,
         memory_fraction=memory_fraction, source=source,
     )  # fmt: skip
-    job = _planned(asked, constraints)
+    constraints = [constraints] if isinstance(constraints, str) else list(constraints)
+    wrong = no_whole_numbers(source, asked.dashes, top=top, vocab_pad=vocab_pad)
+    wrong += no_whole_numbers(source, asked.dashes, most=10**15, tokens=tokens)
+    job = _planned(asked, constraints, wrong)
     assert job.cluster is not None and job.gpus is not None
     workload, assumed = (job.workload, []) if job.workload else default_workload(job.model, job.gpus, seq, batch, precision)
     answer = search(
@@ -83,11 +86,10 @@ def plan(
     return replace(answer, assumed=said, inputs=replace(job, workload=workload))
 
 
-def _planned(asked: Asked, constraints: Iterable[str]) -> Job:
-    """The inputs of a search; mistakes of the constraints are told with those of the rest."""
+def _planned(asked: Asked, constraints: Iterable[str], mistakes: list[Mistake]) -> Job:
+    """The inputs of a search; mistakes of the constraints, and those that are known already, are told with those of the rest."""
     from meshwright.search.constraints import parse_constraints
 
-    mistakes: list[Mistake] = []
     job: Job | None = None
     try:
         job = resolve(asked, needs=("cluster",))
@@ -119,6 +121,7 @@ def compare(
     """The estimates of several layouts, and in words what makes them differ. Raises InputError as ``estimate`` does."""
     from meshwright.explain.compare import compare as compared
 
+    layouts = [layouts] if isinstance(layouts, str) else layouts
     job = resolve(replace(_asked("compare()", model, said), layouts=tuple(layouts)))
     return compared(candidates(job, mfu_convention))
 
@@ -141,6 +144,11 @@ def explain(
     Raises:
         InputError: everything that is wrong with the inputs, together; no such rank, layer, phase or row.
     """
+    wrong = no_whole_numbers("explain()", least=0, layer=layer, rank=rank, row=row)
+    if by not in (None, "axis"):
+        wrong.append(Mistake("explain()", "by", by, "axis, or None for rows"))
+    if wrong:
+        raise InputError(wrong)
     if by == "axis":
         return explained_by_axis(_job("explain()", model, said, needs=NEEDS if "layout" in said else ()), rank)
     from meshwright.explain.rows import explain_rows
@@ -194,6 +202,8 @@ def prove(
         InputError: everything that is wrong with the inputs; torch is not installed; the layout cannot be scaled to the processes.
     """
     asked = _asked("prove()", model, said)
+    if wrong := no_whole_numbers("prove()", ranks=ranks, steps=steps) + no_whole_numbers("prove()", least=0, seed=seed):
+        raise InputError(wrong)
     return certificate_of(resolve(asked, PROOF_NEEDS), ranks, dtype, steps, seed, record, dry, f"{asked.source}: dtype", schedule)
 
 

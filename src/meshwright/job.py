@@ -180,6 +180,9 @@ class _Reader:
                 self.refuse(key, value, f"a whole number from 1 to {LARGEST_COUNT}")
             elif key == "batch" and value is not None and value > LARGEST_BATCH:
                 self.refuse(key, value, f"a whole number from 1 to {LARGEST_BATCH:,}", "sequences, not tokens: 4M tokens of 8,192 are 512")
+        for key, legal in (("precision", ", ".join(PRECISIONS)), ("stack", "a name, or calibrate's TOML file")):
+            if not isinstance(getattr(self.asked, key), str | None):
+                self.refuse(key, repr(getattr(self.asked, key)), legal)
         said = self.asked.memory_fraction
         if said is not None and not (isinstance(said, int | float) and 0 < said <= 1):
             self.refuse("memory_fraction", str(said), "a number above 0 and up to 1, e.g. 0.92")
@@ -285,6 +288,16 @@ class _Reader:
     def wrong(self, key: str, value: str, legal: Iterable[str]) -> None:
         names = tuple(legal)
         self.mistakes.append(Mistake(self.asked.source, self.asked.dashes + key, value, ", ".join(names), did_you_mean(value, names)))
+
+
+def no_whole_numbers(source: str, dashes: str = "", least: int = 1, most: int = LARGEST_COUNT, **said: object) -> list[Mistake]:
+    """The mistakes of what a Python caller said for counts, None for what was not said; the command line has checked its own."""
+    legal = f"a whole number from {least} to {most}"
+    wrong = {
+        key: value for key, value in said.items()
+        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and least <= value <= most)
+    }  # fmt: skip
+    return [Mistake(source, dashes + (key.replace("_", "-") if dashes else key), value, legal) for key, value in wrong.items()]
 
 
 def default_workload(model: Model, gpus: int, seq: int | None, batch: int | None, precision: str | None) -> tuple[Training, list[str]]:

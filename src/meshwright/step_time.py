@@ -163,9 +163,9 @@ def _stage_parts(priced: Priced, stage: Stage, times: list[ChunkTime], m: Num) -
         parts.other_s = parts.other_s + passes * (time.forward_wait_s + time.backward_wait_s)
     layout = priced.ledger.layout
     if layout.pp > 1 and layout.schedule in PAIRED_SCHEDULES:
-        inward, outward = times
+        first, second = times
         there, back = pair_counts(layout.schedule, stage.index, layout.pp, priced.ledger.micro_batches)
-        saved_s = there * paired_saving_s(priced, inward, outward) + back * paired_saving_s(priced, outward, inward)
+        saved_s = there * paired_saving_s(priced, first, second) + back * paired_saving_s(priced, second, first)
         for name in ("ep_s", "dp_s", "other_s"):
             part = getattr(parts, name)
             setattr(parts, name, larger(part - saved_s, 0.0))

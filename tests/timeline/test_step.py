@@ -22,7 +22,7 @@ from meshwright.spec.load_model import resolve_model
 from meshwright.spec.model import Model
 from meshwright.spec.stack import STACKS, Stack
 from meshwright.spec.workload import Training
-from meshwright.step_time import step_parts
+from meshwright.step_time import busy_parts, step_parts
 from meshwright.timeline.slow import Slow
 from meshwright.timeline.step import simulate_step
 from properties.test_step_time import faster
@@ -184,6 +184,25 @@ def test_dualpipes_pairs_hide_dispatch_and_combine(layout: str) -> None:
     formula, _ = step_parts(plan)
     assert step.step_s == pytest.approx(float(formula.step_s), rel=0.01)
     assert step.parts.ep_s == pytest.approx(float(formula.ep_s), rel=0.01)
+
+
+@pytest.mark.parametrize("layout", ["pp=2:dualpipe stages=19,13", "pp=4:dualpipe stages=7,9,8,8", "pp=2:dualpipe-v stages=7,9,8,8"])
+def test_a_stage_saves_what_its_own_pairs_save(layout: str) -> None:
+    """Ranks r and p - 1 - r of DualPipe hold the same two stages and run the same computations, but hold them in another order."""
+    plan = priced(resolve_model("mixtral-8x7b"), H100_CLUSTER, Training(seq=2048, batch=128),
+                  parse_layout(f"{layout} ep=4 dp=1x4 zero=1 mb=1", None), STACKS["meshwright"])  # fmt: skip
+    step, times = simulate_step(plan), chunk_times(plan)
+    for rank, busy_s in enumerate(step.timeline.busy_s):
+        parts = busy_parts(plan, times, rank)
+        assert parts.step_s - parts.pp_s == pytest.approx(busy_s, rel=ROUNDING)
+    assert step.step_s == pytest.approx(step.critical_path[-1].end_s, rel=ROUNDING)
+
+
+def test_a_pipeline_that_never_waits_has_no_bubble() -> None:
+    """Not one of -2e-16: two stages of DualPipe that are mirrored compute all the time."""
+    plan = priced(resolve_model("llama-3.1-8b"), resolve_cluster("gb200-nvl72"), Training(seq=4096, batch=16),
+                  parse_layout("pp=2:dualpipe stages=20,12 zero=1 mb=1 recompute=full", 2))  # fmt: skip
+    assert 0.0 <= simulate_step(plan).bubble_fraction < 1e-4
 
 
 def test_waiting_for_the_host_has_its_own_word(meshwright) -> None:  # type: ignore[no-untyped-def]

@@ -30,10 +30,14 @@ def dualpipe_v_rank_actions(rank: int, p: int, m: int) -> list[Action]:
 
 
 def pair_counts(schedule: str, rank: int, p: int, m: Any) -> tuple[Any, Any]:
-    """How many pairs a rank runs: (forward on the way in with a backward on the way out, the reverse). m may be an array."""
+    """How many pairs a rank runs: (forward of the first of its chunks with a backward of the second, the reverse). m may be an array.
+
+    The first is on the way in, but for the lower half of dualpipe's ranks, whose first chunk is of the micro-batches that go down.
+    """
     depth, half, one_way = (rank, p, m) if schedule == "dualpipe-v" else (min(rank, p - 1 - rank), p // 2, m // 2)
     steady, behind = one_way - 2 * half + depth + 1, half - depth - 1
-    return steady - (behind == 0), steady + behind
+    inward, outward = steady - (behind == 0), steady + behind
+    return (inward, outward) if depth == rank else (outward, inward)
 
 
 def _order(depth: int, half: int, m: int, near: Side, far: Side) -> list[Action]:

@@ -95,7 +95,7 @@ class Timeline:
         A rank that is held by its own message is not idle.
         """
         used = float(self.busy_s.sum()) + float(self.sending_s.sum())
-        return 1.0 - used / (self.schedule.num_ranks * self.span_s)
+        return max(1.0 - used / (self.schedule.num_ranks * self.span_s), 0.0)  # where nobody waits, the sum may round up
 
     @cached_property
     def rank_span_s(self) -> Floats:

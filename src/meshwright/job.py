@@ -26,7 +26,7 @@ from meshwright.spec.plan_file import Plan, read_plan
 from meshwright.spec.rules import LayoutWarning, check
 from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
 from meshwright.spec.used_units import with_used_units
-from meshwright.spec.workload import PRECISIONS, Training
+from meshwright.spec.workload import LARGEST_BATCH, PRECISIONS, Training
 
 NEEDS = ("cluster", "workload", "layout")
 """What a command may need beside the model."""
@@ -41,9 +41,6 @@ DEFAULT_STEP_TOKENS = 4 * 1024 * 1024
 
 LARGEST_COUNT = 10**8
 """No job has more GPUs, tokens in a sequence or sequences in a batch (spec/rules/sizes.py)."""
-
-LARGEST_BATCH = 10**6
-"""Sequences of one step: ten times the largest batches there are. Beyond it tokens were meant, and a pipeline of them is simulated."""
 
 T = TypeVar("T")
 

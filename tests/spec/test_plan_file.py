@@ -138,6 +138,7 @@ def test_layout_of_the_text_does_not_matter():
         ('stack = "megatron"', 'stack = "megatrom"', "stack"),
         ("seq = 4096", "seq = -1", "workload.seq"),
         ("seq = 4096", "", "workload.seq"),
+        ("batch = 15360", "batch = 4_194_304", "workload.batch"),
         ('kind = "training"', 'kind = "trainig"', "workload.kind"),
         ('precision = "fp8"', 'precision = "fp9"', "workload.precision"),
         ("hidden_size = 7168", "hidden_size = 100_000_001", "model.hidden_size"),

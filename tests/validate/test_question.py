@@ -76,6 +76,7 @@ def test_what_a_row_leaves_out_is_said() -> None:
         (LLAMA_405B, {"model": "Llama3-70B LoRA"}, "LoRA"),
         (LLAMA_405B, {"precision": "nvfp4"}, "not modelled"),
         (LLAMA_405B, {"micro_batch": "3"}, "micro-batches"),
+        (LLAMA_405B, {"global_batch": "4194304"}, "more than 1,000,000 sequences"),
     ],
 )
 def test_why_a_row_cannot_be_judged(row: dict[str, str], changes: dict[str, str], why: str) -> None:

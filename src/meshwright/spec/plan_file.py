@@ -28,7 +28,7 @@ from meshwright.spec.plain_data import from_table, to_table
 from meshwright.spec.stack import STACKS, Stack
 from meshwright.spec.tables import Table
 from meshwright.spec.toml_writer import toml_text
-from meshwright.spec.workload import PRECISIONS, Decode, Prefill, Training
+from meshwright.spec.workload import LARGEST_BATCH, PRECISIONS, Decode, Prefill, Training
 
 __all__ = ["PLAN_FORMAT", "Plan", "load_plan", "plan_hash", "plan_text", "read_plan", "save_plan"]
 
@@ -178,6 +178,8 @@ def _read_workload(table: Table) -> Workload | None:
     workload = from_table(WORKLOADS[kind], inner)
     if isinstance(workload, Training) and workload.precision is not None:
         inner.choice("precision", PRECISIONS)
+    if isinstance(workload, Training) and inner.sound("batch"):
+        inner.integer("batch", high=LARGEST_BATCH)
     return workload
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGEST_BATCH = 10**6
+"""Sequences of one step: ten times the largest batches there are. Beyond it tokens were meant, and a pipeline of them is simulated."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:

@@ -12,7 +12,7 @@ from meshwright.spec.load_model import resolve_model
 from meshwright.spec.model import Model
 from meshwright.spec.rules import check
 from meshwright.spec.stack import DEFAULT_STACK, STACKS, Stack
-from meshwright.spec.workload import PRECISIONS, Training
+from meshwright.spec.workload import LARGEST_BATCH, PRECISIONS, Training
 from meshwright.validate.cluster_of_run import cluster_of
 from meshwright.validate.layout_of_run import layout_of
 from meshwright.validate.measured import Figure, figures, ran_out_of_memory
@@ -93,7 +93,7 @@ def _published(run: Run) -> Question:
         # Llama 3 (arXiv 2407.21783, section 3.3.2) and torchtitan's reshard_after_forward "default": parameters stay gathered.
         layout = replace(layout, zero_variant="keep")
     precision = _precision(run, layout, stack)
-    workload = Training(seq=run.whole("seq_len"), batch=run.whole("global_batch"), precision=precision)
+    workload = Training(seq=run.whole("seq_len"), batch=_batch(run, "global_batch"), precision=precision)
     if layout.sp and model.vocab_size and workload.seq % (layout.tp * layout.cp):
         layout = replace(layout, sp=False)
     check(model, workload, layout, cluster, layout.world_size)
@@ -140,6 +140,14 @@ def _precision(run: Run, layout: Layout, stack: Stack) -> str:
     return "bf16-fp32grad"
 
 
+def _batch(run: Run, column: str) -> int:
+    """Sequences of a step, not tokens: a pipeline of so many micro-batches would be simulated."""
+    batch = run.whole(column)
+    if batch > LARGEST_BATCH:
+        raise Unjudgeable(f"{column} = {batch} is more than {LARGEST_BATCH:,} sequences")
+    return batch
+
+
 def _own(run: Run) -> Question:
     found = tuple(figures(run))
     model, cluster = resolve_model(run.text("model")), resolve_cluster(run.text("cluster"))
@@ -150,7 +158,7 @@ def _own(run: Run) -> Question:
         raise Unjudgeable(f"precision {precision} is none of {', '.join(PRECISIONS)}")
     if name not in STACKS:
         raise Unjudgeable(f"stack {name} is none of {', '.join(STACKS)}")
-    workload = Training(seq=run.whole("seq"), batch=run.whole("batch"), precision=precision)
+    workload = Training(seq=run.whole("seq"), batch=_batch(run, "batch"), precision=precision)
     check(model, workload, layout, cluster, gpus)
     _check_units(cluster, precision or "bf16")
     return Question(

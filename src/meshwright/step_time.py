@@ -14,14 +14,15 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshwright.arithmetic import Num, is_array, larger, where
+from meshwright.arithmetic import Num, is_array, larger, smaller, where
 from meshwright.boundaries import between_chunks_s, representatives, sent_s
 from meshwright.chunk_time import PAIRED_SCHEDULES, ChunkTime, chunk_times, layer_pairs, paired_saving_s, paired_savings_s
 from meshwright.ledger.build import Stage
 from meshwright.memory import units_of
-from meshwright.priced import Priced
+from meshwright.priced import BlockNumbers, Priced
 from meshwright.schedule.closed_form import pipeline_span_s
 from meshwright.schedule.dualpipe import pair_counts
+from meshwright.spec.layout import Layout
 
 
 @dataclass(slots=True)
@@ -51,6 +52,9 @@ class Parts:
 
 
 PART_NAMES = tuple(field.name for field in fields(Parts))
+
+WEIGHTS_LAST = ("zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb-v")
+"""Schedules that put weight halves off: the last thing that a stage does for a chunk is one."""
 
 
 def span_s(priced: Priced) -> Num:
@@ -215,7 +219,7 @@ def _work_out_end(priced: Priced, stage: Stage, times: list[ChunkTime]) -> Parts
     once = once_per_step(priced, stage, parts)
     reduce_s = once.reduce_s
     if priced.ledger.stack.hides_data_parallel:
-        backward_s, beside = beside_last_backward(priced, stage, times)
+        backward_s, beside = (beside_last_weights if weights_last(priced) else beside_last_backward)(priced, stage, times)
         last_s = larger(once.last_s, once.before_last_s + once.last_s - beside * once.beside_last_s)
         reduce_s = larger(last_s, reduce_s - beside * (backward_s - once.before_first_s))
     parts.dp_s = parts.dp_s + reduce_s + exposed_gather_s(priced, stage, times, once)
@@ -235,6 +239,26 @@ def beside_last_backward(priced: Priced, stage: Stage, times: list[ChunkTime]) -
         backward_s = backward_s + count * time.backward_s
         free_s = free_s + count * larger(time.backward_span_s - priced.one_link * time.backward_lane_s, 0.0)
     return backward_s, free_s / where(backward_s > 0, backward_s, 1.0)
+
+
+def weights_last(priced: Priced) -> bool:
+    """Whether a stage ends with the weight half of its last backward, which alone hides reductions then."""
+    layout: Layout = priced.ledger.layout
+    return layout.pp > 1 and layout.schedule in WEIGHTS_LAST
+
+
+def beside_last_weights(priced: Priced, stage: Stage, times: list[ChunkTime]) -> tuple[Num, Num]:
+    """What ``beside_last_backward`` says, of the weight halves alone; the link is free for the same share of their time."""
+    backward_s, free = beside_last_backward(priced, stage, times)
+    weight_s: Num = 0.0
+    spans_s: Num = 0.0
+    held_s: Num = 0.0
+    for time, count in _counted([times[chunk.index] for chunk in stage.chunks]):
+        weight_s = weight_s + count * time.weight_s
+        held_s = held_s + count * time.backward_weight_s
+        spans_s = spans_s + count * time.backward_span_s
+    share = smaller(backward_s * free / where(spans_s > 0, spans_s, 1.0), 1.0)
+    return weight_s, held_s * share / where(weight_s > 0, weight_s, 1.0)
 
 
 def exposed_gather_s(priced: Priced, stage: Stage, times: list[ChunkTime], once: OncePerStep) -> Num:
@@ -295,12 +319,21 @@ def once_per_step(priced: Priced, stage: Stage, parts: Parts) -> OncePerStep:
 def _around_reductions(priced: Priced, stage: Stage) -> tuple[Num, Num, Num, Num]:
     """OncePerStep's fields from ``before_first_s`` on."""
     pairs = [pair for chunk in stage.chunks for pair in layer_pairs(priced, chunk)]
-    head_s = priced.head.backward_s if stage.last else 0.0
+    seconds_of = _weight_half_s if weights_last(priced) else _backward_s
+    head_s = seconds_of(priced.head) if stage.last else 0.0
     root_s = priced.root(stage.first, stage.last).reduce_s if stage.first or stage.last else 0.0
     if not pairs:
         return 0.0, 0.0, root_s, 0.0
     layer_s = pairs[0][0].reduce_s
-    before_first_s = head_s if stage.last and not stage.first else head_s + pairs[-1][1].backward_s
+    before_first_s = head_s if stage.last and not stage.first else head_s + seconds_of(pairs[-1][1])
     if stage.first:
-        return before_first_s, layer_s, root_s, priced.embedding.backward_s
+        return before_first_s, layer_s, root_s, seconds_of(priced.embedding)
     return before_first_s, 0.0, layer_s, 0.0
+
+
+def _backward_s(block: BlockNumbers) -> Num:
+    return block.backward_s
+
+
+def _weight_half_s(block: BlockNumbers) -> Num:
+    return block.backward_weight.total_s

@@ -24,7 +24,7 @@ from meshwright.spec.load_cluster import resolve_cluster
 from meshwright.spec.model import Model
 from meshwright.spec.stack import STACKS, Stack
 from meshwright.spec.workload import Training
-from meshwright.step_time import step_parts
+from meshwright.step_time import step_s, step_with_parts
 
 CLUSTERS = ("h100-sxm", "gb200-nvl72", "a100-pcie", "mi300x")
 COLUMNS = 25
@@ -44,10 +44,6 @@ def test_a_column_and_its_layouts_agree_to_the_last_bit(model: Model) -> None:
         for index in range(len(column)):
             alone = _numbers(model, cluster, column.layout(index), stack, workload)
             picked = {key: np.broadcast_to(np.asarray(value), len(column))[index] for key, value in wide.items()}
-            # Alone, what equal stages idle is count x seconds; where other layouts of a column (of other sizes: no search mixes them) have
-            # unequal boundaries, one after the other: the sum may round otherwise.
-            bubble = alone.pop("bubble_fraction")
-            assert picked["bubble_fraction"] == pytest.approx(bubble, rel=1e-12, abs=1e-15)
             wrong = {key: (value, picked[key]) for key, value in alone.items() if not value == picked[key]}
             assert not wrong, f"{model.name} seed {seed}: {column.layout(index)}"
             compared += 1
@@ -59,8 +55,10 @@ def _numbers(model: Model, cluster: Cluster, layout: Any, stack: Stack, workload
         numbers = priced(model, cluster, workload, layout, stack)  # which shares what it can with the layouts before it
     else:
         numbers = Priced(build(model, workload, layout, stack), cluster)
-    parts, bubble = step_parts(numbers)
-    found = {**parts.as_dict(), "bubble_fraction": bubble, "peak_bytes": peak_bytes(numbers)}
+    seconds, parts, bubble = step_with_parts(numbers)
+    np.testing.assert_array_equal(step_s(numbers), seconds)
+    np.testing.assert_allclose(parts.step_s, seconds, rtol=1e-12)  # the sum of ten parts, each of a few roundings
+    found = {**parts.as_dict(), "step_s": seconds, "bubble_fraction": bubble, "peak_bytes": peak_bytes(numbers)}
     for stage in range(layout.pp):
         found |= {f"stage {stage} {name}": value for name, value in stage_memory(numbers, stage).categories().items()}
     return found

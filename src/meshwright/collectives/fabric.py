@@ -91,10 +91,9 @@ class Fabric:
         """
         degrees, pp = self._degrees, int(self._degrees.pp)
         world = degrees.world_size
-        one_size = not is_array(world) or (world == world[0]).all()  # as in a search, whose columns are of one cluster
-        if not degrees.order.endswith("pp") or not one_size:
+        if not degrees.order.endswith("pp"):
             return tuple(hop_tiers(strides(degrees)["pp"], pp, world, self._sizes))
-        world = int(world[0]) if is_array(world) else world
+        world = int(world[0]) if is_array(world) else world  # a column is of one number of GPUs
         found = tuple(map(int, hop_tiers(world // pp, pp, world, self._sizes)))
         return found if len(set(found)) > 1 else found[:1]
 

@@ -165,10 +165,11 @@ def plan(
     priced = finalists.ordered()[:top]
     why = in_words(decisions, priced[0].step_s)
     plans = [_ranked(finalists, each, why if each is priced[0] else _against(each, priced[0])) for each in priced]
-    by_stack = beside(lambda: {} if stack else _best_by_stack(finalists, ranking), len(found.segments))
+    frameworks = None if stack else beside(partial(_best_by_stack, finalists, ranking), len(found.segments))
     front = simulated_front(finalists, _thin(ranking.front()))
+    by_stack = frameworks() if frameworks else {}
     return PlanAnswer(
-        plans, by_stack(), front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
+        plans, by_stack, front, decisions, found.enumerated, found.evaluated, found.feasible, time.perf_counter() - started,
         run=_run(tokens, workload, priced[0], gpus), gap=finalists.largest_gap, warnings=_warnings(workload, gpus), gpus=gpus,
         assumed=priced[0].assumed,
     )  # fmt: skip
